@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hillclimb.stats.pass_rate import Dimension, TaskCount, group_counts
@@ -75,3 +77,11 @@ def test_a_task_stands_in_one_group_that_of_the_later_evaluation() -> None:
     by_modality = paired_groups(before, after, Dimension.MODALITY)
     assert [c.task_key for c in by_modality["tool_use"][1]] == ["a"]
     assert [c.task_key for c in by_modality["unknown"][0]] == ["b", "c"]
+
+
+def test_a_task_keeps_its_groups_when_its_missing_rollouts_are_filled() -> None:
+    whole = replace(count("a", 1, difficulty=2, modality="tool_use"), num_missing=2)
+    for passed in (False, True):
+        filled = whole.with_missing(passed=passed)
+        assert (filled.num_graded, filled.num_passed) == (5, 1 + 2 * passed)
+        assert (filled.difficulty, filled.modality) == (2, "tool_use")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hillclimb.cli.exits import Exit
@@ -59,3 +61,15 @@ def test_a_single_evaluation_is_broken_down_too(hc: Invoke, story: Story) -> Non
     evaluate(story, run_id, 0, 1)
     rows = lines(hc("show", run_id, "--by", "difficulty").stdout)
     assert rows["3"][:2] == ["6", "33.3"]
+
+
+def test_a_capsule_shows_pass_at_3_beside_pass_at_1(
+    hc: Invoke, run_id: str, story: Story, tmp_path: Path
+) -> None:
+    story.finish(run_id, 40)
+    file = str(tmp_path / "run.zip")
+    hc("capsule", "export", run_id, "--to", file)
+    rows = lines(hc("capsule", "show", file).stdout)
+    assert rows["40"][1:6] == ["66.7", "%", "100.0", "%", "at"]
+    (_, last) = from_json(hc("capsule", "show", file, "--json"))["evals"]
+    assert last["pass_at_n"] == {"k": 3, "value": 1.0}
