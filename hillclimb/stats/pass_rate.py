@@ -160,13 +160,17 @@ def pass_rate(counts: Sequence[TaskCount], *, k: int = 1) -> PassRate:
     value = fmean(values) if values else None
     most = independent_trials((count.num_graded for count in usable), value or 0.0, k)
     low, high = interval(values, max_trials=most)
+    if value is None or any(count.num_missing for count in counts):
+        bounds = _bound(counts, k, passed=False), _bound(counts, k, passed=True)
+    else:
+        bounds = value, value
     return PassRate(
         k=k,
         value=value,
         low=low,
         high=high,
-        bound_if_failed=_bound(counts, k, passed=False),
-        bound_if_passed=_bound(counts, k, passed=True),
+        bound_if_failed=bounds[0],
+        bound_if_passed=bounds[1],
         num_tasks=len(usable),
         num_tasks_total=len(counts),
         num_graded=sum(count.num_graded for count in counts),
@@ -231,5 +235,5 @@ def _values(counts: Iterable[TaskCount], k: int) -> list[float]:
 
 
 def _bound(counts: Sequence[TaskCount], k: int, *, passed: bool) -> float:
-    values = _values((count.with_missing(passed=passed) for count in counts), k)
+    values = _values([count.with_missing(passed=passed) for count in counts], k)
     return fmean(values) if values else float(passed)
