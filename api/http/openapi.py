@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 from api.admission.campaigns.request import CampaignSpec
 from api.datasets.request import VersionRequest
 from api.http.problems import ProblemBody
+from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.spec.run import RunSpec
 
@@ -41,6 +42,23 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "repeats": 3,
         },
     },
+    "IssueSpec": {
+        "summary": "A failure pattern, before and after",
+        "value": {
+            "title": "Cannot signal done",
+            "severity": "critical",
+            "impact": "infinite loops",
+            "symptom": "cannot_signal_done",
+            "env_key": "booking",
+            "baseline": "run_06dzk3m8v5q2w9x4t7r1c0n6ab@0",
+            "after": "run_06dzk3m8v5q2w9x4t7r1c0n6ab@80",
+        },
+    },
+    "IssueChanges": {
+        "summary": "Name the evaluation after",
+        "value": {"after": "run_06dzk3m8v5q2w9x4t7r1c0n6ab@80"},
+    },
+    "IssueResolution": {"summary": "Close it", "value": {"resolution": "prompt v0.2"}},
     "IngestBatch": {
         "summary": "A phase starts",
         "value": {
@@ -101,6 +119,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (IngestBatch, "validation"),
             (CampaignSpec, "validation"),
             (VersionRequest, "validation"),
+            (IssueSpec, "validation"),
+            (IssueChanges, "validation"),
+            (IssueResolution, "validation"),
             (ProblemBody, "serialization"),
         ],
         ref_template=REF_TEMPLATE,

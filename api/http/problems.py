@@ -32,6 +32,10 @@ from api.datasets.errors import (
 from api.results.artifacts.errors import ArtifactError, ArtifactNotFound
 from api.results.errors import (
     EvalError,
+    IssueClosed,
+    IssueNotFound,
+    IssueRejected,
+    MixedDetectors,
     NoLedger,
     NoSuchEval,
     NoSuchProbe,
@@ -192,6 +196,14 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     TableRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "table_rejected", "The table stands for no pass counts"
+    ),
+    IssueNotFound: _kind(HTTPStatus.NOT_FOUND, "issue_not_found", "No such issue"),
+    IssueClosed: _kind(HTTPStatus.CONFLICT, "issue_closed", "The issue is closed"),
+    IssueRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_issue", "The issue is not valid"
+    ),
+    MixedDetectors: _kind(
+        HTTPStatus.CONFLICT, "mixed_detectors", "Several versions searched the rollouts"
     ),
     NoLedger: _kind(HTTPStatus.NOT_FOUND, "no_ledger", "The run's compute is not known"),
     NoSuchRescoring: _kind(HTTPStatus.NOT_FOUND, "no_such_rescoring", "No such rescoring"),

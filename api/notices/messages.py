@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-MAX_ENVS = 20
-"""Rows of the table; Slack limits a section to 3000 characters."""
+MAX_ENVS, MAX_TABLE = 20, 2900
+"""Rows and characters of a table; Slack limits a section to 3000 characters."""
 
 STATUS_EMOJI = {
     "succeeded": ":white_check_mark:",
@@ -27,6 +28,17 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AtN:
+    """pass@n with its interval (shares in [0, 1]); n is the number of rollouts per task."""
+
+    n: int
+    rate: float | None
+    low: float
+    high: float
+    before: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RateLine:
     """One row of the table: a pass@1 with its n and interval (shares in [0, 1])."""
 
@@ -37,6 +49,8 @@ class RateLine:
     high: float | None
     before: float | None = None
     verdict: str | None = None
+    at_n: AtN | None = None
+    """pass@n beside it, where tasks were sampled n times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +84,15 @@ def evaluated(
     step: int,
     decoding: str,
     lines: Sequence[RateLine],
+    breakdowns: Mapping[str, Sequence[RateLine]] = MappingProxyType({}),
     early_stop: str | None = None,
 ) -> Message:
     """Return the message about an evaluation with one decoding; the last line is overall.
 
-    `early_stop` tells how it ended before all of its tasks.
+    `breakdowns` are further tables by their titles; `early_stop` tells how the evaluation ended
+    before all of its tasks.
     """
-    overall = _share(lines[-1].rate) if lines else "no outcomes"
+    overall = _headline(lines[-1]) if lines else "no outcomes"
     return Message(
         text=f"{run.name}: eval at step {step} of {run.total_steps}, {decoding}: {overall}",
         blocks=(
@@ -84,6 +100,7 @@ def evaluated(
                 f"*Eval at step {step}* of {run.total_steps}, `{_escape(decoding)}`: *{overall}*"
             ),
             _section(_table(lines)),
+            *(_section(f"by {title}\n{_table(rows)}") for title, rows in breakdowns.items()),
             *([_context(_escape(early_stop))] if early_stop else []),
             _context(f"pass@1 with 95 % intervals, n graded rollouts · {_link(run)}"),
         ),
@@ -157,8 +174,10 @@ def _table(lines: Sequence[RateLine]) -> str:
     """Return the table as a code block with aligned columns."""
     if not lines:
         return "no outcomes"
-    visible = [*lines[: MAX_ENVS - 1], lines[-1]] if len(lines) > MAX_ENVS else lines
-    width = max(len(line.label) for line in visible)
+    width = max(len(line.label) for line in lines)
+    longest = max(len(_escape(_row(line, width))) for line in lines)
+    most = max(2, min(MAX_ENVS, MAX_TABLE // (longest + 1) - 1))
+    visible = [*lines[: most - 1], lines[-1]] if len(lines) > most else lines
     rows = [_row(line, width) for line in visible]
     hidden = len(lines) - len(visible)
     if hidden:
@@ -171,8 +190,21 @@ def _row(line: RateLine, width: int) -> str:
     interval = f"[{_share(line.low)}, {_share(line.high)}]"
     verdict = f"  {line.verdict}" if line.verdict else ""
     return (
-        f"{line.label:<{width}}  {before}{_share(line.rate):>7}  {interval:<18} n={line.n}{verdict}"
+        f"{line.label:<{width}}  {before}{_share(line.rate):>7}  {interval:<18}"
+        f" n={line.n}{_at_n(line.at_n)}{verdict}"
     )
+
+
+def _at_n(rate: AtN | None) -> str:
+    if rate is None:
+        return ""
+    before = f"{_share(rate.before)} → " if rate.before is not None else ""
+    return f"  pass@{rate.n} {before}{_share(rate.rate)} [{_share(rate.low)}, {_share(rate.high)}]"
+
+
+def _headline(line: RateLine) -> str:
+    beside = f" (pass@{line.at_n.n} {_share(line.at_n.rate)})" if line.at_n is not None else ""
+    return f"{_share(line.rate)}{beside}"
 
 
 def _share(value: float | None) -> str:

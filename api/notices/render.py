@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.notices import messages
-from api.notices.messages import Message, RateLine, RunFacts
+from api.notices.messages import AtN, Message, RateLine, RunFacts
 from api.results.errors import NoSuchEval
 from api.results.evals.report import build_report
 from api.runs.end_reasons import REASONS
@@ -16,6 +16,9 @@ from api.runs.outbox import Claim
 from api.tables import Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
+
+BREAKDOWNS = {"difficulties": "difficulty", "modalities": "modality"}
+"""Breakdowns of an evaluation's event, with their titles; one with a single group says nothing."""
 
 
 def render(session: Session, claim: Claim, *, public_url: str) -> Message:
@@ -67,13 +70,24 @@ def _evaluated(facts: RunFacts, event: RunEvent) -> Message:
         step=data["step"],
         decoding=data["decoding"],
         lines=[*lines, _line("all", data["all"])],
+        breakdowns={
+            title: [_line(name, rate) for name, rate in data[key].items()]
+            for key, title in BREAKDOWNS.items()
+            if len(data.get(key, ())) > 1
+        },
         early_stop=EarlyStopPayload.of(stop).sentence if stop else None,
     )
 
 
 def _line(label: str, rate: Mapping[str, Any]) -> RateLine:
+    at_n = rate.get("pass_at_n")
     return RateLine(
-        label=label, n=rate["n"], rate=rate["pass_at_1"], low=rate["low"], high=rate["high"]
+        label=label,
+        n=rate["n"],
+        rate=rate["pass_at_1"],
+        low=rate["low"],
+        high=rate["high"],
+        at_n=at_n and AtN(n=at_n["k"], rate=at_n["value"], low=at_n["low"], high=at_n["high"]),
     )
 
 
@@ -116,6 +130,7 @@ def _tables(session: Session, run_id: str) -> dict[str, list[RateLine]]:
 
 def _change(label: str, facts: Mapping[str, Any]) -> RateLine:
     low, high = facts["after_interval"]
+    at_n = facts["pass_at_n"]
     return RateLine(
         label=label,
         n=facts["n"],
@@ -124,4 +139,10 @@ def _change(label: str, facts: Mapping[str, Any]) -> RateLine:
         high=high,
         before=facts["before"],
         verdict=facts["verdict"].upper(),
+        at_n=at_n and _change_at_n(at_n),
     )
+
+
+def _change_at_n(facts: Mapping[str, Any]) -> AtN:
+    low, high = facts["after_interval"]
+    return AtN(n=facts["k"], rate=facts["after"], low=low, high=high, before=facts["before"])

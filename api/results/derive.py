@@ -50,8 +50,10 @@ def to_draft(event: Event, attempt: int, *, pass_threshold: float) -> Draft:
     """Return the event for the journal: its outcomes are replaced by a summary."""
     data = clean(event.model_dump_json(exclude=ENVELOPE))
     if isinstance(event, StepCompleted | EvalCompleted):
-        threshold = event.pass_threshold if isinstance(event, EvalCompleted) else pass_threshold
-        data |= summarise(event.outcomes, pass_threshold=threshold)
+        k = None
+        if isinstance(event, EvalCompleted):
+            pass_threshold, k = event.pass_threshold, event.n_samples_per_prompt
+        data |= summarise(event.outcomes, pass_threshold=pass_threshold, k=k)
     if isinstance(event, ProbeCompleted):
         data |= _probe_facts(event, health=data["environments"])
     return Draft(

@@ -1,6 +1,10 @@
 """Errors of the results of runs.
 
 EvalError
+├── IssueClosed         a closed issue does not change
+├── IssueNotFound       the project has no such issue
+├── IssueRejected       the ledger is full, or a change makes no issue
+├── MixedDetectors      versions of the detectors that cannot be compared
 ├── NoSuchEval          the run has no evaluation at that step
 ├── NoLedger            the run's compute is not known
 ├── NoSuchProbe         the run has reported no probe
@@ -46,3 +50,19 @@ class RescoringBusy(EvalError):
 
 class TableRejected(EvalError):
     """A printed table stands for no numbers of passes, or for too many; the message says why."""
+
+
+class MixedDetectors(EvalError):
+    """Rollouts were searched for failure patterns by several versions; the message has a hint."""
+
+
+class IssueNotFound(EvalError):
+    """The project has no such issue; the message is a sentence for the user."""
+
+
+class IssueRejected(EvalError):
+    """The ledger is full, or a change makes no issue; the message says what would do."""
+
+
+class IssueClosed(EvalError):
+    """The issue is closed and does not change."""

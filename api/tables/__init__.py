@@ -13,6 +13,7 @@ from api.tables.clusters import (
     ProjectLimits,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
+from api.tables.issues import Issue
 from api.tables.notices import OutboxMessage, SlackThread
 from api.tables.projects import ApiKey, Project, SessionCode
 from api.tables.results import (
@@ -21,6 +22,7 @@ from api.tables.results import (
     Eval,
     Metric,
     OutcomeRecord,
+    PatternSearch,
     RescoredOutcome,
     StepSignalRecord,
 )
@@ -37,6 +39,7 @@ __all__ = [
     "Metric",
     "OutcomeRecord",
     "RescoredOutcome",
+    "PatternSearch",
     "StepSignalRecord",
     "Eval",
     "Checkpoint",
@@ -59,4 +62,5 @@ __all__ = [
     "Campaign",
     "CampaignCell",
     "CampaignMember",
+    "Issue",
 ]

@@ -94,6 +94,19 @@ class RescoredOutcome(Base):
     rescored_at: Mapped[datetime]
 
 
+class PatternSearch(Base):
+    """The failure patterns of a stored rollout by other detectors, beside its outcome."""
+
+    __tablename__ = "pattern_searches"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    """Version of the detectors."""
+    rollout_id: Mapped[str] = mapped_column(primary_key=True)
+    patterns: Mapped[list[Any]] = mapped_column(JSONB)
+    searched_at: Mapped[datetime]
+
+
 class StepSignalRecord(Base):
     """`hillclimb.stats.signal_report.StepSignal` of a training step and an environment."""
 

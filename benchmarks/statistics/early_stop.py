@@ -1,14 +1,13 @@
 """Evaluations that end when their verdict stands, simulated through the product's own code.
 
-    .venv-trainer/bin/python benchmarks/statistics/early_stop.py [--runs N] [--null-runs N]
+    .venv-trainer/bin/python benchmarks/statistics/early_stop.py [--runs N]
 
 Share of rollouts: 300 tasks of which 30 % change, at several gains. The trainer's own order of
 tasks, collector and looks carry out each evaluation on a loop with simulated time. Rollouts that
 pass are shorter (durations are log-normal, with medians of 20 s and 60 s), so the order of
 completion is biased. A rollout counts as used once it has begun, needed or not.
 
-Null runs: the policies of `verdicts.py` wander without learning, and every one of ten evaluations
-ends when it is decided.
+Null runs, and the power of many more evaluations, are in `early_stop_null.py`.
 """
 
 from __future__ import annotations
@@ -25,23 +24,13 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-from verdicts import (
-    NUM_CHECKPOINTS,
-    POWER_CHANGED,
-    POWER_TASKS,
-    RESULTS,
-    Array,
-    null_run,
-    p_of_gain,
-    pass_probabilities,
-)
+from verdicts import POWER_CHANGED, POWER_TASKS, RESULTS
 
 from hillclimb.environment.task import Task
 from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
 from hillclimb.stats.pass_rate import TaskCount
 from hillclimb.stats.verdicts import sequential
-from hillclimb.stats.verdicts.compare import LEVEL, compare
+from hillclimb.stats.verdicts.compare import compare
 from hillclimb.stats.verdicts.sequential import SequentialComparison
 from hillclimb.stats.verdicts.verdict import Selection, Verdict
 from trainer.jobs.train.evals.early_stop import Looks, random_order
@@ -250,56 +239,6 @@ def _collect(
         return loop.run(collector.collect_until(tasks, REQUEST, looks))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NullErrors:
-    """Shares of null runs in which an evaluation that ended early is IMPROVED."""
-
-    num_runs: int
-    num_tasks: int
-    last_checkpoint: float
-    """The last of ten evaluations."""
-    any_checkpoint: float
-    """Any of the ten: each of the first nine may be chosen, and counts as one of ten."""
-
-
-def null_errors(probabilities: Array, num_runs: int, seed: int) -> NullErrors:
-    """Simulate null runs over tasks with these pass probabilities, [tasks]."""
-    rng = np.random.default_rng(seed)
-    hits = {"last": 0, "any": 0}
-    for _ in range(num_runs):
-        before, after = null_run(probabilities, rng)
-        order = rng.permutation(len(probabilities)).tolist()
-        words = [
-            _word(before.tolist(), passes.tolist(), order, 1 if is_last else NUM_CHECKPOINTS)
-            for is_last, passes in zip([False] * (NUM_CHECKPOINTS - 1) + [True], after, strict=True)
-        ]
-        hits["last"] += words[-1] is Verdict.IMPROVED
-        hits["any"] += Verdict.IMPROVED in words
-    return NullErrors(
-        num_runs=num_runs,
-        num_tasks=len(probabilities),
-        last_checkpoint=hits["last"] / num_runs,
-        any_checkpoint=hits["any"] / num_runs,
-    )
-
-
-def _word(before: list[bool], after: list[bool], order: list[int], candidates: int) -> Verdict:
-    """Return the word of an early stop; of a complete evaluation IMPROVED, or FLAT for others."""
-    keys = [f"t{i}" for i in range(len(before))]
-    old = [_count(key, passed) for key, passed in zip(keys, before, strict=True)]
-    comparison = SequentialComparison(
-        old, [("env", keys[i]) for i in order], num_candidates=candidates
-    )
-    for index, i in enumerate(order):
-        comparison.add(index, _count(keys[i], after[i]))
-        if comparison.decision is not None:
-            return comparison.decision.verdict
-    gained = sum(new and not passed for passed, new in zip(before, after, strict=True))
-    lost = sum(passed and not new for passed, new in zip(before, after, strict=True))
-    is_improved = p_of_gain(gained, lost, candidates, is_complete=True) <= LEVEL
-    return Verdict.IMPROVED if is_improved else Verdict.FLAT
-
-
 def _remember_e_values() -> None:
     """Let the product's function compute the e-value of the same differences once."""
     compute = sequential.log_e_value
@@ -315,7 +254,6 @@ def main() -> None:
     """Print the figures and write them to `results/early_stop.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000)
-    parser.add_argument("--null-runs", type=int, default=10_000)
     options = parser.parse_args()
     _remember_e_values()
     power = []
@@ -323,10 +261,7 @@ def main() -> None:
         for concurrency, futility in [(each, None) for each in CONCURRENCY] + [(8, FUTILITY)]:
             power.append(shares(gain, concurrency, futility, options.runs))
             print(asdict(power[-1]), flush=True)
-    probabilities = pass_probabilities(RESULTS / "demo_tasks.json")
-    errors = null_errors(probabilities, options.null_runs, seed=1)
-    print(asdict(errors))
-    facts = {"null": asdict(errors), "shares": [asdict(each) for each in power]}
+    facts = {"num_runs": options.runs, "shares": [asdict(each) for each in power]}
     (RESULTS / "early_stop.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 

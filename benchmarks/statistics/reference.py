@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import statsmodels.api as sm
 from scipy import stats
+from scipy.optimize import brentq
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint, samplesize_proportions_2indep_onetail
@@ -142,9 +143,78 @@ def estimates() -> dict[str, Cases]:
     }
 
 
+def tests_of_issues() -> dict[str, Cases]:
+    """Fisher's exact test, and the sign-flip test of thousands of tasks by its normal limit."""
+    tables = [((3, 1), (4, 4)), ((16, 6), (20, 30)), ((0, 0), (5, 9)), ((0, 8), (40, 41)),
+              ((150, 120), (300, 290)), ((10, 10), (10, 12))]  # fmt: skip
+    flips = [(3000, 2800), (2900, 3100), (4000, 3600)]
+    return {
+        "fisher_exact": [
+            [
+                [[a, b], [m, n]],
+                float(stats.fisher_exact([[a, m - a], [b, n - b]], alternative="two-sided").pvalue),
+            ]
+            for (a, b), (m, n) in tables
+        ],
+        "sign_flip_p_value_of_many": [
+            [[up, down], float(2.0 * stats.norm.sf(abs(up - down) / np.sqrt(up + down)))]
+            for up, down in flips
+        ],
+    }
+
+
+def changes_that_can_be_seen() -> dict[str, Cases]:
+    """Smallest changes with power 0.8, and the chance that an evaluation still decides."""
+
+    def paired(gain: float, lost: float, level: float) -> float:
+        changed = gain + 2.0 * lost
+        spread = stats.norm.isf(level) * np.sqrt(changed)
+        return float(((spread + stats.norm.ppf(0.8) * np.sqrt(changed - gain**2)) / gain) ** 2)
+
+    def unpaired(gain: float, before: float) -> float:
+        mean = before + gain / 2.0
+        spread = stats.norm.isf(0.025) * np.sqrt(2.0 * mean * (1.0 - mean))
+        after = before + gain
+        variance = before * (1.0 - before) + after * (1.0 - after)
+        return float(((spread + stats.norm.ppf(0.8) * np.sqrt(variance)) / gain) ** 2)
+
+    seen_paired: Cases = []
+    for tasks, lost, level in [(300, 0.1, 0.025), (60, 0.05, 0.025), (400, 0.2, 0.00125)]:
+        smallest = brentq(
+            lambda gain, n=tasks, x=lost, a=level: paired(gain, x, a) - n,
+            1e-4, 1.0 - 2.0 * lost, xtol=1e-15, rtol=1e-14,
+        )  # fmt: skip
+        seen_paired.append([[tasks, lost, level], float(smallest)])
+    seen_unpaired: Cases = []
+    for tasks, before in [(300, 0.45), (60, 0.1), (1000, 0.5)]:
+        smallest = brentq(
+            lambda gain, n=tasks, p=before: unpaired(gain, p) - n,
+            1e-4, 1.0 - before, xtol=1e-15, rtol=1e-14,
+        )  # fmt: skip
+        seen_unpaired.append([[tasks, before], float(smallest)])
+    chances: Cases = []
+    for planned, level, steps in [
+        (300, 0.0125, [1] * 12 + [-1] * 10 + [0] * 38), (100, 0.00125, [1, 0, -1] * 20),
+        (200, 0.0125, [1] * 15 + [-1] * 2 + [0] * 40),
+    ]:  # fmt: skip
+        x = np.array([*steps, 1.0, -1.0])
+        left, mean, deviation = planned + 2 - len(x), x.mean(), x.std()
+        margin = stats.norm.ppf(0.975) * deviation / np.sqrt(len(x))
+        needed = stats.norm.isf(level) * np.sqrt(np.mean(x**2) * (planned + 2))
+        best = max(x.sum() + left * (mean + margin), -x.sum() + left * (margin - mean))
+        spread = deviation * np.sqrt(left)
+        chances.append([[planned, level, steps], float(stats.norm.sf((needed - best) / spread))])
+    return {
+        "detectable_paired": seen_paired,
+        "detectable_unpaired": seen_unpaired,
+        "decision_chance": chances,
+    }
+
+
 def main() -> None:
     """Write the values of all functions."""
     made = intervals() | shares_of_tasks() | tests() | sizes() | estimates()
+    made |= tests_of_issues() | changes_that_can_be_seen()
     names = ",\n".join(
         f'"{name}": [\n' + ",\n".join(map(json.dumps, cases)) + "\n]"
         for name, cases in made.items()

@@ -16,7 +16,7 @@ from hillclimb.cli.runs.results import (
     verdicts,
 )
 from hillclimb.cli.stack import demo, lifecycle
-from hillclimb.cli.studies import campaigns
+from hillclimb.cli.studies import campaigns, issues
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "evaluate",
     "exclusions",
     "fleet",
+    "issues",
     "judge",
     "lifecycle",
     "main",

@@ -30,6 +30,10 @@ class RunView:
     """Latest training pass@1 per environment, in [0, 1]."""
     evals: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)
     """(step, decoding) -> environment -> pass@1; `all` is the whole set."""
+    evals_at_n: Mapping[tuple[int, str], tuple[int, Mapping[str, float]]] = field(
+        default_factory=dict
+    )
+    """The same at n, the rollouts per task: n with pass@n per environment; none where it is 1."""
     early_stops: Mapping[tuple[int, str], EarlyStopPayload] = field(default_factory=dict)
     """Evaluations that ended before all of their tasks, as the keys of `evals`."""
     findings: str = ""
@@ -108,7 +112,15 @@ def _eval(view: RunView, data: Mapping[str, Any]) -> RunView:
     stops = dict(view.early_stops)
     if (stop := data.get("stopped_early")) is not None:
         stops[key] = EarlyStopPayload.model_validate(stop)
-    return replace(view, evals={**view.evals, key: _pass_rates(data)}, early_stops=stops)
+    at_n = dict(view.evals_at_n)
+    if (n := _sampled(data)) > 1:
+        at_n[key] = (n, _pass_rates(data, at_n=True))
+    return replace(
+        view,
+        evals={**view.evals, key: _pass_rates(data)},
+        evals_at_n=at_n,
+        early_stops=stops,
+    )
 
 
 def _probe(view: RunView, data: Mapping[str, Any]) -> RunView:
@@ -131,14 +143,18 @@ def _excluded(view: RunView, data: Mapping[str, Any]) -> RunView:
     return replace(view, findings=f"{view.findings}; {data['problem'] or excluded}")
 
 
-def _pass_rates(data: Mapping[str, Any]) -> dict[str, float]:
+def _sampled(data: Mapping[str, Any]) -> int:
+    """Return the rollouts per task of an evaluation; 1 where the service did not say pass@n."""
+    return int(((data.get("all") or {}).get("pass_at_n") or {}).get("k", 1))
+
+
+def _pass_rates(data: Mapping[str, Any], *, at_n: bool = False) -> dict[str, float]:
+    groups = {**(data.get("envs") or {}), "all": data.get("all") or {}}
     rates = {
-        key: float(env["pass_at_1"])
-        for key, env in (data.get("envs") or {}).items()
-        if env.get("pass_at_1") is not None
+        key: (rate.get("pass_at_n") or {}).get("value") if at_n else rate.get("pass_at_1")
+        for key, rate in groups.items()
     }
-    overall = (data.get("all") or {}).get("pass_at_1")
-    return rates if overall is None else {**rates, "all": float(overall)}
+    return {key: float(rate) for key, rate in rates.items() if rate is not None}
 
 
 _HANDLERS = {

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 from statistics import fmean, pvariance
@@ -18,6 +19,17 @@ from statistics import fmean, pvariance
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from hillclimb.stats.intervals import independent_trials, interval
 from hillclimb.stats.reward_spread import differ
+
+UNKNOWN = "unknown"
+"""Group of the tasks whose difficulty or modality nobody stated."""
+
+
+class Dimension(StrEnum):
+    """Property of tasks by which pass rates are broken down."""
+
+    ENVIRONMENT = "environment"
+    DIFFICULTY = "difficulty"
+    MODALITY = "modality"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +46,10 @@ class TaskCount:
     """Rollouts that ended ungraded or in an infra error."""
     num_unbegun: int = 0
     """Those of them that were never started."""
+    difficulty: int | None = None
+    """1 to 3; None: unknown."""
+    modality: str | None = None
+    """None: unknown."""
 
     @property
     def is_begun(self) -> bool:
@@ -52,7 +68,16 @@ class TaskCount:
             num_graded=self.num_graded + self.num_missing,
             num_passed=self.num_passed + (self.num_missing if passed else 0),
             num_missing=0,
+            difficulty=self.difficulty,
+            modality=self.modality,
         )
+
+    def group(self, dimension: Dimension) -> str:
+        """Return the name of the task's group, `UNKNOWN` where the property is."""
+        if dimension is Dimension.ENVIRONMENT:
+            return self.env_key
+        value = self.difficulty if dimension is Dimension.DIFFICULTY else self.modality
+        return UNKNOWN if value is None else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +145,14 @@ def count_tasks(rows: Iterable[OutcomeRow], *, pass_threshold: float) -> tuple[T
     return tuple(_count(by_task[key], pass_threshold) for key in sorted(by_task))
 
 
+def group_counts(counts: Iterable[TaskCount], dimension: Dimension) -> dict[str, list[TaskCount]]:
+    """Return the counts by group, sorted by its name; the unknown ones come last."""
+    groups: dict[str, list[TaskCount]] = defaultdict(list)
+    for count in counts:
+        groups[count.group(dimension)].append(count)
+    return {name: groups[name] for name in sorted(groups, key=lambda name: (name == UNKNOWN, name))}
+
+
 def pass_rate(counts: Sequence[TaskCount], *, k: int = 1) -> PassRate:
     """Average pass@k over tasks; see `intervals` for how its uncertainty is computed."""
     usable = [count for count in counts if count.num_graded >= k]
@@ -127,13 +160,17 @@ def pass_rate(counts: Sequence[TaskCount], *, k: int = 1) -> PassRate:
     value = fmean(values) if values else None
     most = independent_trials((count.num_graded for count in usable), value or 0.0, k)
     low, high = interval(values, max_trials=most)
+    if value is None or any(count.num_missing for count in counts):
+        bounds = _bound(counts, k, passed=False), _bound(counts, k, passed=True)
+    else:
+        bounds = value, value
     return PassRate(
         k=k,
         value=value,
         low=low,
         high=high,
-        bound_if_failed=_bound(counts, k, passed=False),
-        bound_if_passed=_bound(counts, k, passed=True),
+        bound_if_failed=bounds[0],
+        bound_if_passed=bounds[1],
         num_tasks=len(usable),
         num_tasks_total=len(counts),
         num_graded=sum(count.num_graded for count in counts),
@@ -150,9 +187,7 @@ def mean_pass_at_k(counts: Sequence[TaskCount], *, k: int = 1) -> float | None:
 def pass_table(rows: Iterable[OutcomeRow], *, pass_threshold: float, k: int = 1) -> PassTable:
     """Compute one evaluation's table from its rows (one decoding, one step)."""
     counts = count_tasks(rows, pass_threshold=pass_threshold)
-    by_env: dict[str, list[TaskCount]] = defaultdict(list)
-    for count in counts:
-        by_env[count.env_key].append(count)
+    by_env = group_counts(counts, Dimension.ENVIRONMENT)
     return PassTable(
         by_env={key: pass_rate(group, k=k) for key, group in by_env.items()},
         overall=pass_rate(counts, k=k),
@@ -189,6 +224,8 @@ def _count(rows: Sequence[OutcomeRow], pass_threshold: float) -> TaskCount:
         num_passed=sum(score >= pass_threshold for score in scores),
         num_missing=len(rows) - len(scores),
         num_unbegun=sum(row.stop_reason is StopReason.NOT_STARTED for row in rows),
+        difficulty=rows[0].difficulty,
+        modality=rows[0].modality,
     )
 
 
@@ -198,5 +235,5 @@ def _values(counts: Iterable[TaskCount], k: int) -> list[float]:
 
 
 def _bound(counts: Sequence[TaskCount], k: int, *, passed: bool) -> float:
-    values = _values((count.with_missing(passed=passed) for count in counts), k)
+    values = _values([count.with_missing(passed=passed) for count in counts], k)
     return fmean(values) if values else float(passed)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hillclimb.stats.intervals import interval
 from hillclimb.stats.verdicts.pairings import judge_printed
 from hillclimb.stats.verdicts.printed import PrintedRate, PrintedRow
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "verdicts.md").read_text()
 FACTS = json.loads((ROOT / "benchmarks" / "results" / "verdicts.json").read_text())
+EARLY = json.loads((ROOT / "benchmarks" / "results" / "early_stop.json").read_text())
+EARLY_NULL = json.loads((ROOT / "benchmarks" / "results" / "early_stop_null.json").read_text())
 INTERVALS = json.loads((ROOT / "benchmarks" / "results" / "interval_coverage.json").read_text())
 
 
@@ -41,6 +45,47 @@ def test_the_power_is_that_of_the_file() -> None:
         assert each["v2"] >= each["v1"]
 
 
+def test_null_runs_of_early_stops_are_those_of_the_file_and_keep_the_promised_errors() -> None:
+    by_looks = {each["looks"]: each for each in EARLY_NULL["null"]}
+    kinds = [by_looks[name] for name in ("end", "tenth", "task")]
+    assert f"false IMPROVED under v2, {EARLY_NULL['num_runs']:,} null runs" in PAGE
+    for name, key in {
+        "last checkpoint": "last_checkpoint",
+        "any of ten checkpoints": "any_checkpoint",
+        "any of 14 environments, for any checkpoint": "any_environment",
+    }.items():
+        shown = " | ".join(f"{100 * each[key]:.2f} %" for each in kinds)
+        assert f"| {name} | {shown} |" in PAGE
+        assert all(each[key] <= (0.10 if key == "any_environment" else 0.05) for each in kinds)
+    tasks = " | ".join(f"{100 * each['tasks']:.1f} %" for each in kinds)
+    assert f"| share of the tasks used | {tasks} |" in PAGE
+    checked = f"for {EARLY_NULL['num_checked']} evaluations, {EARLY_NULL['num_checked_early']} of"
+    assert checked in PAGE
+
+
+def test_the_power_of_early_stops_is_that_of_the_files() -> None:
+    for each in EARLY_NULL["power"]:
+        cells = [f"{100 * each[key]:.1f} %" for key in ("v1", "complete", "early", "tasks")]
+        fixed = each["fixed_tasks_for_80_percent"]
+        assert f"| +{100 * each['gain']:.0f} | {' | '.join(cells)} | {fixed} |" in PAGE
+        assert each["early"] >= each["complete"]
+    at_15 = EARLY_NULL["power"][-1]
+    assert (at_15["gain"], at_15["tasks"] <= 0.40) == (0.15, True)
+    assert f"{EARLY['num_runs']:,} evaluations of each gain" in PAGE
+    rows = {(each["gain"], each["concurrency"], each["futility"]): each for each in EARLY["shares"]}
+    for gain in sorted({gain for gain, _, _ in rows}):
+        slow, fast, futile = (rows[gain, *key] for key in ((8, None), (32, None), (8, 0.1)))
+        words = [_percent(slow[key]) for key in ("improved_if_complete", "improved")]
+        cells = [_percent(slow["tasks"]), _percent(slow["rollouts"]), _percent(fast["rollouts"])]
+        cells += [_percent(futile["tasks"]), f"{100 * futile['lost_by_futility']:.1f}"]
+        name = f"+{100 * gain:.0f}" if gain else "0"
+        assert f"| {name} | {words[0]} → {words[1]} % | {' % | '.join(cells)} % |" in PAGE
+
+
+def _percent(share: float) -> str:
+    return "100" if share == 1.0 else f"{100 * share:.1f}"
+
+
 def test_the_coverage_of_intervals_is_that_of_the_file() -> None:
     cells = coverage_cells()
     assert f"most of {len(cells):,} kinds" in PAGE
@@ -63,6 +108,36 @@ def test_the_coverage_of_intervals_is_that_of_the_file() -> None:
     assert f"The {len(low)} kinds below 93 %" in PAGE
     assert all(cell["num_tasks"] == 30 and cell["num_samples"] == cell["k"] == 8 for cell in low)
     assert max(cell["covered"] for cell in cells if is_middle(cell)) <= 0.97
+
+
+def test_the_exact_coverage_of_whole_trials_is_that_of_the_file() -> None:
+    facts = json.loads((ROOT / "benchmarks" / "results" / "whole_trials.json").read_text())
+    low = [cell for cell in coverage_cells() if cell["covered"] < 0.93]
+    assert [each["measured"] for each in facts["low_cells"]] == [each["covered"] for each in low]
+    exact = " % and ".join(f"{100 * each['exact']:.2f}" for each in facts["low_cells"])
+    assert f"the exact coverage is {exact} %" in PAGE
+    for each in facts["low_cells"]:
+        shown = f"{100 * each['measured']:.2f} ± {100 * each['standard_error']:.2f} %"
+        assert shown in PAGE
+        assert abs(each["measured"] - each["exact"]) < 2.0 * each["standard_error"]
+        assert interval_covers_exactly(each["num_tasks"], each["truth"]) == each["exact"]
+    for name, method in facts["methods"].items():
+        assert f"| {name} | {100 * method['least']:.1f} % | {100 * method['most']:.1f} % |" in PAGE
+        assert 30 in method["sizes_outside"]
+        assert max(method["sizes_outside"]) >= 40
+    assert f"from {max(facts['methods']['ours']['sizes_outside']) + 1} trials on" in PAGE
+
+
+def interval_covers_exactly(num_tasks: int, truth: float) -> float:
+    """Return the chance that the service's interval contains the truth, a trial per task."""
+    total = 0.0
+    for passed in range(num_tasks + 1):
+        values = [1.0] * passed + [0.0] * (num_tasks - passed)
+        low, high = interval(values, max_trials=num_tasks)
+        if low <= truth <= high:
+            ways = math.comb(num_tasks, passed)
+            total += ways * truth**passed * (1.0 - truth) ** (num_tasks - passed)
+    return round(total, 5)
 
 
 def test_the_length_of_intervals_and_wilsons_exact_coverage_are_those_of_the_file() -> None:

@@ -13,10 +13,10 @@ from api.admission.campaigns import store
 from api.admission.campaigns.cell_states import status_of
 from api.results.evals.report import comparison_facts
 from api.results.evals.store import count_outcomes, list_evals
-from api.results.evals.summary import by_env, rate_facts
+from api.results.evals.summary import breakdowns, rate_facts
 from api.tables.campaigns import Campaign
 from hillclimb.protocol.payloads.studies.campaigns import CellState
-from hillclimb.stats.pass_rate import TaskCount, pass_rate
+from hillclimb.stats.pass_rate import TaskCount
 from hillclimb.stats.verdicts.compare import VERDICT_RULE, compare
 from hillclimb.stats.verdicts.verdict import Selection
 
@@ -112,15 +112,7 @@ def _facts(
         "temperature": row.temperature,
         "num_repeats": row.num_repeats,
         "num_done": row.num_done,
-        "all": _rate(row.counts, k),
-        "envs": {key: _rate(group, k) for key, group in by_env(row.counts).items()},
+        "all": rate_facts(row.counts, k),
+        **breakdowns(row.counts, k),
         "against_baseline": compared,
     }
-
-
-def _rate(counts: Sequence[TaskCount], k: int) -> dict[str, Any]:
-    facts = rate_facts(counts)
-    if k == 1:
-        return facts | {"pass_at_n": None}
-    rate = pass_rate(counts, k=k)
-    return facts | {"pass_at_n": {"k": k, "value": rate.value, "low": rate.low, "high": rate.high}}

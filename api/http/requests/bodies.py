@@ -1,17 +1,21 @@
-"""Parses the two large bodies, specs and event batches, straight from their bytes."""
+"""Parses bodies straight from their bytes: specs, issues, event batches."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from api.admission.campaigns.request import CampaignSpec
 from api.http.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
+from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
 from hillclimb.spec.run import RunSpec
 
 MAX_SHOWN = 50
 """Mistakes that a response lists."""
+IssueBody = TypeVar("IssueBody", IssueSpec, IssueChanges, IssueResolution)
 
 
 def parse_spec(body: bytes) -> RunSpec:
@@ -30,6 +34,15 @@ def parse_campaign(body: bytes) -> CampaignSpec:
         return CampaignSpec.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, spec=True) from error
+
+
+def parse_issue(body: bytes, model: type[IssueBody]) -> IssueBody:
+    """Return an issue, its changes or its resolution; raises Problem as `parse_batch` does."""
+    _refuse_nul(body)
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, spec=False) from error
 
 
 def parse_batch(body: bytes) -> IngestBatch:

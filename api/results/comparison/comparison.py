@@ -17,6 +17,8 @@ from api.results.errors import NoSuchEval
 from api.results.evals.report import (
     AS_SCORED,
     VerdictOptions,
+    at_n_facts,
+    breakdown_facts,
     compare_evals,
     comparison_facts,
     num_candidates,
@@ -140,8 +142,14 @@ def _decoding(
         "temperatures": [each.temperature for each in evals],
         "pass_thresholds": [each.pass_threshold for each in evals],
         "stopped_early": [each.stopped_early for each in evals],
-        "all": comparison_facts(table.overall),
-        "environments": {key: comparison_facts(each) for key, each in table.by_env.items()},
+        "all": comparison_facts(table.overall)
+        | {"pass_at_n": at_n_facts(evals, (first, second), options.k)},
+        "environments": {
+            key: comparison_facts(each)
+            | {"pass_at_n": at_n_facts(evals, (first, second), options.k, env_key=key)}
+            for key, each in table.by_env.items()
+        },
+        **breakdown_facts(evals, (first, second), options.k),
         "num_tasks_of_a_alone": len(tasks[0] - tasks[1]),
         "num_tasks_of_b_alone": len(tasks[1] - tasks[0]),
         "behaviour": {"a": behaviours[0], "b": behaviours[1]},

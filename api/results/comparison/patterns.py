@@ -7,21 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from api.results.comparison.searches import choose_version, read_searches
 from api.results.errors import NoSuchEval
-from api.results.evals.report import compare_evals
-from api.results.evals.store import list_evals, of_eval
-from api.tables import Eval, OutcomeRecord
-from hillclimb.stats.pass_rate import PassRate, TaskCount
+from api.results.evals.store import list_evals
+from api.tables import Eval
+from hillclimb.stats.pass_rate import PassRate
 from hillclimb.stats.trajectories.patterns.registry import PATTERNS
-from hillclimb.stats.verdicts.compare import Comparison
+from hillclimb.stats.verdicts.issue_rule import (
+    ISSUE_RULE,
+    SymptomChange,
+    SymptomCount,
+    judge_symptom,
+)
 
 NUM_EXEMPLARS = 3
-LEVEL = 0.05
-FIXED_RATE = 0.05
-"""Share of rollouts below which a pattern that became rarer counts as fixed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +33,17 @@ class PatternFilters:
     after: int | None = None
     decoding: str | None = None
     env_key: str | None = None
+    version: int | None = None
+    """Version of the detectors; null: the newest that searched all rollouts that any did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollouts:
-    """One task's rollouts of an evaluation."""
+    """One task's rollouts of an evaluation that were searched, in the order of their samples."""
 
     env_key: str
     task_key: str
-    num_searched: int
+    rollout_ids: Sequence[str]
     showing: Mapping[str, Sequence[str]]
     """Rollout ids that show a pattern, by its name."""
 
@@ -48,17 +51,23 @@ class Rollouts:
 def build_patterns(session: Session, run_id: str, filters: PatternFilters) -> dict[str, Any]:
     """Return each pattern's rates before and after, most frequent after first.
 
-    A rate is the share of rollouts, averaged over tasks. Changes are tested task by task, as those
-    of pass rates are. Rollouts that nobody searched (older trainers, not started) are left out.
+    A rate is the share of rollouts, averaged over tasks. Changes are judged by the rule of issues.
+    Rollouts that the version did not search (older trainers, not started) are left out.
 
     Raises:
+        MixedDetectors: several versions searched the rollouts, none of them all.
         NoSuchEval: the run has no evaluation at one of these steps under the decoding.
     """
     evals = list_evals(session, run_id)
     last = _find(evals, filters.after, filters.decoding, newest=True)
     first = _find(evals, filters.before, last.decoding, newest=False)
-    sides = [_read(session, run_id, each, filters.env_key) for each in (first, last)]
-    rows = [_facts(name, (first, last), *sides) for name in PATTERNS]
+    version = filters.version
+    if version is None:
+        version = choose_version(session, (first, last), env_key=filters.env_key)
+    sides = [_read(session, each, version, filters.env_key) for each in (first, last)]
+    if first.stopped_early is not None or last.stopped_early is not None:
+        sides = _shared(sides)
+    rows = [_facts(name, *sides) for name in PATTERNS]
     rows.sort(key=lambda row: -(row["after"] or 0.0))
     return {
         "run_id": run_id,
@@ -66,9 +75,10 @@ def build_patterns(session: Session, run_id: str, filters: PatternFilters) -> di
         "after_step": last.step,
         "decoding": last.decoding,
         "environment": filters.env_key,
-        "versions": _versions(session, run_id, (first, last)),
-        "num_searched_before": sum(task.num_searched for task in sides[0]),
-        "num_searched_after": sum(task.num_searched for task in sides[1]),
+        "version": version,
+        "rule": ISSUE_RULE,
+        "num_searched_before": sum(len(task.rollout_ids) for task in sides[0]),
+        "num_searched_after": sum(len(task.rollout_ids) for task in sides[1]),
         "data": rows,
     }
 
@@ -87,80 +97,62 @@ def _find(evals: Sequence[Eval], step: int | None, decoding: str | None, *, newe
     return next(each for each in chosen if each.step == edge)
 
 
-def _read(session: Session, run_id: str, evaluation: Eval, env_key: str | None) -> list[Rollouts]:
-    query = select(
-        OutcomeRecord.env_key,
-        OutcomeRecord.task_key,
-        OutcomeRecord.rollout_id,
-        OutcomeRecord.patterns,
-    ).where(*of_eval(run_id, evaluation).where(), OutcomeRecord.patterns_version.is_not(None))
-    if env_key is not None:
-        query = query.where(OutcomeRecord.env_key == env_key)
-    query = query.order_by(OutcomeRecord.env_key, OutcomeRecord.task_key, OutcomeRecord.rollout_id)
-    searched: dict[tuple[str, str], int] = defaultdict(int)
+def _read(
+    session: Session, evaluation: Eval, version: int | None, env_key: str | None
+) -> list[Rollouts]:
+    searched: dict[tuple[str, str], list[str]] = defaultdict(list)
     showing: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for env, task, rollout_id, patterns in session.execute(query):
-        searched[env, task] += 1
-        names = showing.setdefault((env, task), defaultdict(list))
-        for name in patterns or ():
-            names[name].append(rollout_id)
+    for each in read_searches(session, evaluation, version=version, env_key=env_key):
+        if each.patterns is None:
+            continue
+        task = each.env_key, each.task_key
+        searched[task].append(each.rollout_id)
+        names = showing.setdefault(task, defaultdict(list))
+        for name in each.patterns:
+            names[name].append(each.rollout_id)
     return [
-        Rollouts(env_key=env, task_key=task, num_searched=number, showing=showing[env, task])
-        for (env, task), number in searched.items()
+        Rollouts(env_key=env, task_key=task, rollout_ids=ids, showing=showing[env, task])
+        for (env, task), ids in searched.items()
     ]
 
 
-def _versions(session: Session, run_id: str, evals: Sequence[Eval]) -> list[int]:
-    """Return the versions of the detectors that searched these evaluations."""
-    versions: set[int] = set()
-    for evaluation in evals:
-        query = select(func.distinct(OutcomeRecord.patterns_version)).where(
-            *of_eval(run_id, evaluation).where(), OutcomeRecord.patterns_version.is_not(None)
-        )
-        versions |= set(session.scalars(query))
-    return sorted(versions)
+def _shared(sides: Sequence[Sequence[Rollouts]]) -> list[list[Rollouts]]:
+    """Return the tasks that both evaluations have."""
+    keys = [{(task.env_key, task.task_key) for task in side} for side in sides]
+    both = keys[0] & keys[1]
+    return [[task for task in side if (task.env_key, task.task_key) in both] for side in sides]
 
 
-def _facts(
-    name: str, evals: tuple[Eval, Eval], before: Sequence[Rollouts], after: Sequence[Rollouts]
-) -> dict[str, Any]:
+def _facts(name: str, before: Sequence[Rollouts], after: Sequence[Rollouts]) -> dict[str, Any]:
     pattern = PATTERNS[name]
-    whole = compare_evals(
-        evals, (_counts(before, name), _counts(after, name)), num_candidates=1
-    ).overall
+    change = judge_symptom(_counts(before, name), _counts(after, name))
     rollout_ids = [rollout for task in after for rollout in task.showing.get(name, ())]
     return {
         "name": name,
         "severity": pattern.severity.value,
         "definition": pattern.definition,
-        "num_before": _total(before, name),
+        "num_before": sum(len(task.showing.get(name, ())) for task in before),
         "num_after": len(rollout_ids),
-        "before": whole.before.value,
-        "before_interval": _interval(whole.before),
-        "after": whole.after.value,
-        "after_interval": _interval(whole.after),
-        "delta": whole.delta,
-        "p_value": whole.p_value,
-        "status": _status(whole),
+        "before": change.before.value,
+        "before_interval": _interval(change.before),
+        "after": change.after.value,
+        "after_interval": _interval(change.after),
+        "delta": change.delta,
+        "p_value": change.p_value,
+        "status": _status(change),
         "exemplars": rollout_ids[:NUM_EXEMPLARS],
     }
 
 
-def _total(tasks: Sequence[Rollouts], name: str) -> int:
-    return sum(len(task.showing.get(name, ())) for task in tasks)
-
-
-def _counts(tasks: Sequence[Rollouts], name: str) -> list[TaskCount]:
-    """Return the tasks' counts in which showing the pattern stands for passing."""
+def _counts(tasks: Sequence[Rollouts], name: str) -> list[SymptomCount]:
     return [
-        TaskCount(
-            task_key=task.task_key,
+        SymptomCount(
             env_key=task.env_key,
-            template="",
-            held_out_template=False,
-            num_graded=task.num_searched,
-            num_passed=len(task.showing.get(name, ())),
-            num_missing=0,
+            task_key=task.task_key,
+            num_known=len(task.rollout_ids),
+            num_showing=len(task.showing.get(name, ())),
+            num_unknown=0,
+            first_shows=task.rollout_ids[0] in task.showing.get(name, ()),
         )
         for task in tasks
     ]
@@ -170,15 +162,9 @@ def _interval(rate: PassRate) -> list[float]:
     return [rate.low, rate.high]
 
 
-def _status(comparison: Comparison) -> str:
-    """Return the word of the team's issue table for a pattern's change."""
-    after, delta, p_value = comparison.after.value, comparison.delta, comparison.p_value
-    if after is None or delta is None:
+def _status(change: SymptomChange) -> str:
+    """Return the status of an issue with this symptom, or the word for one that is not there."""
+    before, after = change.before.value, change.after.value
+    if before is None or after is None:
         return "unknown"
-    if not after and not comparison.before.value:
-        return "absent"
-    if p_value is None or p_value >= LEVEL:
-        return "needs_analysis"
-    if delta > 0:
-        return "worse"
-    return "fixed" if after < FIXED_RATE else "improved"
+    return change.status.value if before or after else "absent"

@@ -17,8 +17,10 @@ from api.results.evals.store import (
     list_evals,
     training_seconds,
 )
+from api.results.evals.summary import BREAKDOWNS
 from api.tables import Eval, Run
-from hillclimb.stats.pass_rate import PassRate, TaskCount
+from hillclimb.stats.pass_rate import Dimension, PassRate, TaskCount
+from hillclimb.stats.verdicts.breakdown import Change, change_of, paired_groups
 from hillclimb.stats.verdicts.compare import (
     VERDICT_RULE,
     Comparison,
@@ -92,7 +94,7 @@ def build_report(
         for name, sides in pairs.items()
     }
     env_keys = sorted({key for table in tables.values() for key in table.by_env})
-    decodings = {name: _overall(*sides, tables[name]) for name, sides in pairs.items()}
+    decodings = {name: _overall(*sides, tables[name], k) for name, sides in pairs.items()}
     fixed = {
         "object": "report",
         "run_id": run_id,
@@ -106,7 +108,7 @@ def build_report(
         "decodings": list(pairs),
         "environments": {
             key: {
-                name: _of_env(*sides, key, tables[name].by_env[key])
+                name: _of_env(*sides, key, tables[name].by_env[key], k)
                 for name, sides in pairs.items()
                 if key in tables[name].by_env
             }
@@ -131,10 +133,57 @@ def compare_evals(
     If one of them was stopped early, over the tasks that both have, and without the test that needs
     all planned tasks.
     """
+    before, after = comparable(evals, counts)
     is_complete = all(evaluation.stopped_early is None for evaluation in evals)
-    before, after = counts if is_complete else shared_tasks(*counts)
     selection = Selection(num_candidates=num_candidates, is_complete=is_complete)
     return compare(before, after, selection=selection, rule=rule, k=k)
+
+
+def comparable(
+    evals: tuple[Eval, Eval], counts: tuple[Sequence[TaskCount], Sequence[TaskCount]]
+) -> tuple[Sequence[TaskCount], Sequence[TaskCount]]:
+    """Return the counts to compare: of the tasks that both have, if one evaluation ended early."""
+    if all(evaluation.stopped_early is None for evaluation in evals):
+        return counts
+    return shared_tasks(*counts)
+
+
+def breakdown_facts(
+    evals: tuple[Eval, Eval],
+    counts: tuple[Sequence[TaskCount], Sequence[TaskCount]],
+    k: int,
+) -> dict[str, dict[str, Any]]:
+    """Return the change of pass@k by difficulty and modality as JSON: estimates, no tests."""
+    before, after = comparable(evals, counts)
+    return {
+        key: {
+            name: change_facts(change_of(*sides, k=k)) | {"pass_at_n": at_n_facts(evals, sides, k)}
+            for name, sides in paired_groups(before, after, dimension).items()
+        }
+        for key, dimension in BREAKDOWNS.items()
+        if dimension is not Dimension.ENVIRONMENT
+    }
+
+
+def at_n_facts(
+    evals: tuple[Eval, Eval],
+    counts: tuple[Sequence[TaskCount], Sequence[TaskCount]],
+    k: int,
+    *,
+    env_key: str | None = None,
+) -> dict[str, Any] | None:
+    """Return the change of pass@n over all tasks, or those of one environment, as JSON.
+
+    n is the number of rollouts per task that both evaluations have; null where k is n already.
+    """
+    most = min(evaluation.n_samples_per_prompt for evaluation in evals)
+    if most <= k:
+        return None
+    before, after = (
+        [count for count in side if env_key is None or count.env_key == env_key]
+        for side in comparable(evals, counts)
+    )
+    return change_facts(change_of(before, after, k=most))
 
 
 def _compare_sides(
@@ -201,9 +250,11 @@ def num_candidates(session: Session, run: Run, *, last: int, first: int) -> int:
     return sum(step > first for step in later) or 1
 
 
-def _overall(old: Side, new: Side, table: ComparisonTable) -> dict[str, Any]:
+def _overall(old: Side, new: Side, table: ComparisonTable, k: int) -> dict[str, Any]:
+    evals, counts = (old.evaluation, new.evaluation), (old.counts, new.counts)
     facts = comparison_facts(table.overall)
     return facts | {
+        "pass_at_n": at_n_facts(evals, counts, k),
         "temperature": new.evaluation.temperature,
         "n_samples_per_prompt": new.evaluation.n_samples_per_prompt,
         "pass_threshold": new.evaluation.pass_threshold,
@@ -211,30 +262,38 @@ def _overall(old: Side, new: Side, table: ComparisonTable) -> dict[str, Any]:
         "after_stopped_early": new.evaluation.stopped_early,
         "seen_templates": comparison_facts(table.seen_templates),
         "held_out_templates": comparison_facts(table.held_out_templates),
+        **breakdown_facts(evals, counts, k),
         "failures": failure_table(old.failures, new.failures),
     }
 
 
-def _of_env(old: Side, new: Side, key: str, comparison: Comparison) -> dict[str, Any]:
+def _of_env(old: Side, new: Side, key: str, comparison: Comparison, k: int) -> dict[str, Any]:
+    evals, counts = (old.evaluation, new.evaluation), (old.counts, new.counts)
     return comparison_facts(comparison) | {
+        "pass_at_n": at_n_facts(evals, counts, k, env_key=key),
         "failures": failure_table(
             [group for group in old.failures if group.env_key == key],
             [group for group in new.failures if group.env_key == key],
-        )
+        ),
+    }
+
+
+def change_facts(change: Change) -> dict[str, Any]:
+    """Return a change as JSON: shares in [0, 1], `n` tasks graded on both sides."""
+    return {
+        "k": change.before.k,
+        **_rates_facts(change.before, change.after),
+        "delta": change.delta,
+        "n": change.num_paired,
+        "num_gained": change.num_gained,
+        "num_lost": change.num_lost,
     }
 
 
 def comparison_facts(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as JSON: shares in [0, 1], `n` tasks graded on both sides."""
     return {
-        "before": comparison.before.value,
-        "after": comparison.after.value,
-        "before_interval": _interval(comparison.before),
-        "after_interval": _interval(comparison.after),
-        "before_bounds": _bounds(comparison.before),
-        "after_bounds": _bounds(comparison.after),
-        "before_coverage": comparison.before.coverage,
-        "after_coverage": comparison.after.coverage,
+        **_rates_facts(comparison.before, comparison.after),
         "delta": comparison.delta,
         "p_value": comparison.p_value,
         "p_adjusted": comparison.p_adjusted,
@@ -245,6 +304,19 @@ def comparison_facts(comparison: Comparison) -> dict[str, Any]:
         "num_gained": comparison.num_gained,
         "num_lost": comparison.num_lost,
         "verdict": comparison.verdict.value,
+    }
+
+
+def _rates_facts(before: PassRate, after: PassRate) -> dict[str, Any]:
+    return {
+        "before": before.value,
+        "after": after.value,
+        "before_interval": _interval(before),
+        "after_interval": _interval(after),
+        "before_bounds": _bounds(before),
+        "after_bounds": _bounds(after),
+        "before_coverage": before.coverage,
+        "after_coverage": after.coverage,
     }
 
 

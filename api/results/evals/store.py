@@ -38,6 +38,8 @@ COUNTS = (
     "num_passed",
     "num_missing",
     "num_unbegun",
+    "difficulty",
+    "modality",
 )
 
 
@@ -227,6 +229,8 @@ def _count_query(threshold: ColumnElement[float], records: Records) -> Select[*t
             func.count().filter(passed).label("num_passed"),
             func.count().filter(~graded).label("num_missing"),
             func.count().filter(unbegun).label("num_unbegun"),
+            func.max(records.difficulty).label("difficulty"),
+            func.max(records.modality).label("modality"),
         )
         .group_by(*task)
         .order_by(records.env_key, records.task_key)

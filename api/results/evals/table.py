@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.results.evals.store import count_outcomes, list_evals
-from api.results.evals.summary import by_env, rate_facts
+from api.results.evals.summary import breakdowns, rate_facts
 from api.tables import Eval
-from hillclimb.stats.pass_rate import TaskCount, pass_rate
+from hillclimb.stats.pass_rate import TaskCount
 
 
 def eval_table(
@@ -18,8 +18,8 @@ def eval_table(
 ) -> list[dict[str, Any]]:
     """Return the evaluations of a run by step and decoding, with their rates.
 
-    Each has `all`, `envs`, `seen_templates` and `held_out_templates`; a group has
-    pass@1 as from `rate_facts` and, if tasks were sampled more than once, `pass_at_n` with its k.
+    Each has `all`, the breakdowns, `seen_templates` and `held_out_templates`; a group has pass@1
+    and, if tasks were sampled more than once, `pass_at_n` with its k, as from `rate_facts`.
     `threshold` replaces that of every evaluation; `verifier` takes the grades of its rescoring, and
     the evaluations that it has.
 
@@ -43,16 +43,8 @@ def _row(evaluation: Eval, counts: Sequence[TaskCount]) -> dict[str, Any]:
         "duration_s": evaluation.duration_s,
         "created_at": evaluation.at,
         "stopped_early": evaluation.stopped_early,
-        "all": _group(counts, k),
-        "envs": {key: _group(group, k) for key, group in by_env(counts).items()},
-        "seen_templates": _group([c for c in counts if not c.held_out_template], k),
-        "held_out_templates": _group([c for c in counts if c.held_out_template], k),
+        "all": rate_facts(counts, k),
+        **breakdowns(counts, k),
+        "seen_templates": rate_facts([c for c in counts if not c.held_out_template], k),
+        "held_out_templates": rate_facts([c for c in counts if c.held_out_template], k),
     }
-
-
-def _group(counts: Sequence[TaskCount], k: int) -> dict[str, Any]:
-    facts = rate_facts(counts)
-    if k == 1:
-        return facts | {"pass_at_n": None}
-    rate = pass_rate(counts, k=k)
-    return facts | {"pass_at_n": {"k": k, "value": rate.value, "low": rate.low, "high": rate.high}}

@@ -7,16 +7,15 @@ It uses neither the database nor the blob store, and runs no code but that of th
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import sys
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from api.results.rescoring.files import read_lines
 from api.results.rescoring.process import JOB, RESULT
 from hillclimb.minifleet.replay import (
     NotReplayable,
@@ -54,7 +53,7 @@ def main(folder: Path) -> int:
 async def _grade_all(folder: Path, job: Mapping[str, Any]) -> list[dict[str, Any]]:
     results = []
     for name, rollouts in job["files"].items():
-        lines = _lines(folder / name, {rollout["line"] for rollout in rollouts})
+        lines = read_lines(folder / name, {rollout["line"] for rollout in rollouts})
         results += [
             {
                 "rollout_id": rollout["rollout_id"],
@@ -108,19 +107,6 @@ def _calls(stored: _Recorded) -> Iterator[RecordedCall]:
                 answer=turn.observation,
                 is_error=turn.is_error,
             )
-
-
-def _lines(path: Path, numbers: set[int]) -> dict[int, bytes]:
-    """Return the lines of a trajectory file; none after damage, nor of a missing file."""
-    lines: dict[int, bytes] = {}
-    try:
-        with gzip.open(path, "rb") as file:
-            for number, line in enumerate(file):
-                if number in numbers:
-                    lines[number] = line
-    except (OSError, EOFError, zlib.error):
-        return lines
-    return lines
 
 
 def run(arguments: Sequence[str]) -> int:

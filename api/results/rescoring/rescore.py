@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,12 +19,13 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from api.results.errors import NotRescorable
+from api.results.rescoring.files import fetch_files
 from api.results.rescoring.process import replay_all
 from api.runs import store as runs
 from api.runs.stored_spec import spec_of
 from api.tables import OutcomeRecord, RescoredOutcome, Run
 from api.tables.database import Database
-from hillclimb.blobs.base import BlobMissing, BlobStore
+from hillclimb.blobs.base import BlobStore
 from hillclimb.protocol.outcomes import OutcomeStatus
 from hillclimb.protocol.rundir import attempt_name, run_key
 
@@ -76,7 +76,7 @@ def rescore(
     # Outside of the session: reading the store may use the network, and replaying takes seconds.
     with tempfile.TemporaryDirectory(prefix="hillclimb-rescoring-") as name:
         folder = Path(name)
-        job = {"grades_unfinished": grades_unfinished, "files": _fetch(blobs, files, folder)}
+        job = {"grades_unfinished": grades_unfinished, "files": fetch_files(blobs, files, folder)}
         replayed = replay_all(folder, job)
     with database.transaction() as session:
         _store(session, run_id, replayed, now)
@@ -171,20 +171,6 @@ def _rollouts(
             }
         )
     return files
-
-
-def _fetch(
-    blobs: BlobStore, files: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path
-) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Bring the files into the folder; return the rollouts by file name."""
-    by_name = {}
-    for number, (key, rollouts) in enumerate(files.items()):
-        name = f"{number}.jsonl.gz"
-        # Rollouts of a missing file are not replayable, which the process finds out.
-        with suppress(BlobMissing):
-            blobs.get_file(key, folder / name)
-        by_name[name] = rollouts
-    return by_name
 
 
 def _store(session: Session, run_id: str, replayed: Mapping[str, Any], now: datetime) -> None:

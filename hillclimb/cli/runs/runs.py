@@ -19,7 +19,7 @@ from hillclimb.cli.console import (
     timestamp,
 )
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.results.report import print_report
+from hillclimb.cli.runs.results.report import by_option, print_report
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.events import EventPage, EventPayload
@@ -57,8 +57,9 @@ def _progress(run: RunSummary) -> str:
 @main.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--spec", "with_spec", is_flag=True, help="Print the resolved spec too.")
+@by_option
 @command
-def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
+def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
     """Show RUN: status and its reason, attempts, and the before/after table once available."""
     with connect() as client:
         run = client.run(run_id)
@@ -83,7 +84,7 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
     if with_spec:
         print_json(run.spec)
     if report:
-        print_report(report)
+        print_report(report, by=by)
 
 
 def _print_warnings(page: EventPage) -> None:

@@ -52,7 +52,11 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
         return [f"step {view.step}/{view.total_steps}  reward {reward}  eta {duration(view.eta_s)}"]
     if kind == "eval.completed":
         (step, decoding), rates = list(view.evals.items())[-1]
-        cells = "  ".join(f"{env} {percent(rate)}" for env, rate in sorted(rates.items()))
+        n, at_n = view.evals_at_n.get((step, decoding), (1, {}))
+        cells = "  ".join(
+            f"{env} {percent(rate)}" + (f" (pass@{n} {percent(at_n[env])})" if env in at_n else "")
+            for env, rate in sorted(rates.items())
+        )
         stop = view.early_stops.get((step, decoding))
         return [f"eval at step {step} ({decoding}): {cells}", *([stop.sentence] if stop else [])]
     if kind in ("probe.completed", "validation.completed"):
@@ -81,12 +85,20 @@ def _progress(view: RunView) -> RenderableType:
 def _environments(view: RunView) -> RenderableType:
     columns = ["environment", "train pass@1>"]
     keys = sorted(view.evals)
-    columns += [f"{decoding} @{step}>" for step, decoding in keys]
+    rates = []
+    for key in keys:
+        step, decoding = key
+        columns.append(f"{decoding} @{step}>")
+        rates.append(view.evals[key])
+        if key in view.evals_at_n:
+            n, at_n = view.evals_at_n[key]
+            columns.append(f"pass@{n}>")
+            rates.append(at_n)
     names = sorted({*view.envs, *(env for rates in view.evals.values() for env in rates)} - {"all"})
     rows = [
-        [name, percent(view.envs.get(name)), *(percent(view.evals[key].get(name)) for key in keys)]
+        [name, percent(view.envs.get(name)), *(percent(each.get(name)) for each in rates)]
         for name in names
     ]
     if view.evals:
-        rows.append(["all", "", *(percent(view.evals[key].get("all")) for key in keys)])
+        rows.append(["all", "", *(percent(each.get("all")) for each in rates)])
     return table(columns, rows)

@@ -26,6 +26,8 @@ class CapsuleEval:
     attempt: int
     all: PassRate
     envs: Mapping[str, PassRate]
+    at_n: PassRate | None
+    """pass@n over all tasks, n being the rollouts per task; None where it is 1."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,7 @@ def _counts(tasks: Mapping[tuple[str, str], _Tally]) -> Iterator[TaskCount]:
 
 def _rates(place: Place, counts: list[TaskCount]) -> CapsuleEval:
     step, decoding, attempt = place
+    n = max((count.num_graded + count.num_missing for count in counts), default=1)
     envs = sorted({count.env_key for count in counts})
     return CapsuleEval(
         step=step,
@@ -108,4 +111,5 @@ def _rates(place: Place, counts: list[TaskCount]) -> CapsuleEval:
         attempt=attempt,
         all=pass_rate(counts),
         envs={env: pass_rate([c for c in counts if c.env_key == env]) for env in envs},
+        at_n=pass_rate(counts, k=n) if n > 1 else None,
     )

@@ -15,7 +15,11 @@ from hillclimb.protocol.payloads.results.compute import Amount, ComputePayload
 from hillclimb.protocol.payloads.results.evals import EvalList, RescoringList, RescoringPayload
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.results.metrics import MetricList
-from hillclimb.protocol.payloads.results.patterns import PatternReport
+from hillclimb.protocol.payloads.results.patterns import (
+    PatternReport,
+    PatternSearchList,
+    PatternSearchResult,
+)
 from hillclimb.protocol.payloads.results.probes import ProbePayload
 from hillclimb.protocol.payloads.results.prompts import PromptsPayload
 from hillclimb.protocol.payloads.results.reports import PrintedTablePayload, ReportPayload
@@ -139,10 +143,34 @@ class Results:
         after: int | None = None,
         decoding: str | None = None,
         env: str | None = None,
+        version: int | None = None,
     ) -> PatternReport:
-        """Return the failure patterns of two evaluations, by default the first and the last."""
+        """Return the failure patterns of two evaluations, by default the first and the last.
+
+        `version` is that of the detectors, by default the newest that searched all rollouts.
+        """
         query = {"before": before, "after": after, "decoding": decoding, "env": env}
+        query["version"] = version
         return self._http.get(PatternReport, of_run(run_id, "patterns"), query)
+
+    def search_patterns(
+        self, run_id: str, *, split: str | None = None, step: int | None = None
+    ) -> PatternSearchResult:
+        """Search stored rollouts of a run again by the service's present detectors.
+
+        `split` is `eval` by default; `step` selects one step.
+        """
+        return self._http.request(
+            PatternSearchResult,
+            "POST",
+            of_run(run_id, "patterns", "searches"),
+            json=without_none({"detectors": "present", "split": split, "step": step}),
+            timeout=RESCORE_TIMEOUT,
+        )
+
+    def pattern_searches(self, run_id: str) -> PatternSearchList:
+        """Return the searches of a run's stored rollouts, the newest version first."""
+        return self._http.get(PatternSearchList, of_run(run_id, "patterns", "searches"))
 
     def probe(self, run_id: str) -> ProbePayload:
         """Return the results of a run of kind `probe`, per environment."""

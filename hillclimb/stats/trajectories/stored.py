@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from hillclimb.protocol.payloads.results.rollouts import StoredTrajectory
+from hillclimb.protocol.payloads.results.rollouts import StoredConversation
 from hillclimb.stats.trajectories.conversation import (
     Conversation,
     ConversationCall,
@@ -79,7 +79,7 @@ def turns_of(
     )
 
 
-def conversation_of(stored: StoredTrajectory, *, pass_threshold: float) -> Conversation:
+def conversation_of(stored: StoredConversation, *, pass_threshold: float) -> Conversation:
     """Return a stored trajectory as a conversation."""
     score = stored.outcome.score
     return Conversation(

@@ -166,6 +166,21 @@ def shared_tasks(before: Counts, after: Counts) -> tuple[Counts, Counts]:
     )
 
 
+def paired_sample(before: Counts, after: Counts, k: int) -> PairedSample:
+    """Return the differences of the tasks with k grades on both sides, and the rate of each."""
+    old = {(c.env_key, c.task_key): c for c in before if c.num_graded >= k}
+    pairs = [(old.get((c.env_key, c.task_key)), c) for c in after if c.num_graded >= k]
+    return PairedSample(
+        before=mean_pass_at_k(before, k=k),
+        after=mean_pass_at_k(after, k=k),
+        differences=tuple(
+            _difference((a.num_graded, a.num_passed), (b.num_graded, b.num_passed), k)
+            for a, b in pairs
+            if a is not None
+        ),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judging:
     """Rule, selection, level and k by which a family of samples is judged."""
@@ -181,7 +196,7 @@ class _Judging:
 
 def _compare_family(pairs: Pairs, judging: _Judging) -> dict[str, Comparison]:
     """Compare the samples that are displayed together."""
-    measured = {name: _sample(*sides, judging.k) for name, sides in pairs.items()}
+    measured = {name: paired_sample(*sides, judging.k) for name, sides in pairs.items()}
     graded = {name: s for name, s in measured.items() if None not in (s.before, s.after)}
     observed = judging.judge(graded)
     words = _words_over_bounds({name: pairs[name] for name in graded}, judging)
@@ -207,7 +222,7 @@ def _words_over_bounds(pairs: Pairs, judging: _Judging) -> dict[str, Verdict]:
     is_complete = not any(count.num_missing for side in sides for count in side)
     for fills in [(None, None)] if is_complete else product((False, True), repeat=2):
         family = {
-            name: _sample(
+            name: paired_sample(
                 _filled(before, passed=fills[0]), _filled(after, passed=fills[1]), judging.k
             )
             for name, (before, after) in pairs.items()
@@ -275,20 +290,6 @@ def _size(gain: float, lost: float, level: float) -> int | None:
 def _filled(counts: Counts, *, passed: bool | None) -> Counts:
     """Return the counts with every missing rollout graded; None leaves them as they are."""
     return counts if passed is None else [count.with_missing(passed=passed) for count in counts]
-
-
-def _sample(before: Counts, after: Counts, k: int) -> PairedSample:
-    old = {(c.env_key, c.task_key): c for c in before if c.num_graded >= k}
-    pairs = [(old.get((c.env_key, c.task_key)), c) for c in after if c.num_graded >= k]
-    return PairedSample(
-        before=mean_pass_at_k(before, k=k),
-        after=mean_pass_at_k(after, k=k),
-        differences=tuple(
-            _difference((a.num_graded, a.num_passed), (b.num_graded, b.num_passed), k)
-            for a, b in pairs
-            if a is not None
-        ),
-    )
 
 
 @lru_cache(maxsize=4096)

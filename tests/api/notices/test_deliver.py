@@ -17,6 +17,7 @@ from api.tables import OutboxMessage, Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import CheckpointRefused
 from tests.api.fixtures.story import Story, spec
+from tests.api.fixtures.three_samples import evaluate
 from tests.fixtures.fake_slack import TOKEN, Failure, FakeSlack
 
 CHANNEL = "#training"
@@ -244,3 +245,18 @@ def test_an_eval_repeated_by_a_later_attempt_is_told_once(
     story.push(run_id, story.started(run_id), story.evaluation(run_id, 0, RATES))
     assert deliver_due(delivery) == 2
     assert len(fake_slack.posts) == 2
+
+
+def test_an_evaluation_of_three_samples_is_told_with_pass_at_3_and_breakdowns(
+    story: Story, delivery: Delivery, fake_slack: FakeSlack
+) -> None:
+    run_id = story.running(spec(channel=CHANNEL))
+    evaluate(story, run_id, 0, 0)
+    evaluate(story, run_id, 40, 1)
+    story.finish(run_id, 40)
+    deliver_due(delivery)
+    last, end = (str(post["blocks"]) for post in fake_slack.posts[-2:])
+    assert "pass@3 100.0 %" in last
+    assert "by difficulty" in last
+    assert "computer_use" in last
+    assert "pass@3 50.0 % → 100.0 %" in end

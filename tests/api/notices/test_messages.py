@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from api.notices.messages import RateLine, RunFacts, ended, evaluated, started
+from api.notices.messages import AtN, RateLine, RunFacts, ended, evaluated, started
 
 RUN = RunFacts(
     run_id="run_1", name="a <b> & c", url="http://127.0.0.1:8000/runs/run_1", total_steps=40
@@ -71,3 +71,29 @@ def test_the_first_message_names_model_and_environments() -> None:
     assert "builtin:tiny" in text
     assert "booking, github" in text
     assert "<http://127.0.0.1:8000/runs/run_1|run_1>" in text
+
+
+def test_pass_at_3_stands_beside_pass_at_1_and_breakdowns_below() -> None:
+    at_3 = AtN(n=3, rate=0.8, low=0.7, high=0.9)
+    message = evaluated(
+        RUN,
+        step=10,
+        decoding="sampled",
+        lines=[line("booking", at_n=at_3), line("all", 0.5, at_n=at_3)],
+        breakdowns={"difficulty": [line("1", at_n=at_3), line("unknown")]},
+    )
+    assert message.text.endswith("sampled: 50.0 % (pass@3 80.0 %)")
+    table, by_difficulty = (message.blocks[i]["text"]["text"] for i in (1, 2))
+    assert "n=48  pass@3 80.0 % [70.0 %, 90.0 %]" in table
+    assert by_difficulty.startswith("by difficulty\n```")
+    assert "unknown" in by_difficulty
+
+
+def test_a_wide_table_is_cut_at_rows_and_never_inside_its_code_block() -> None:
+    at_3 = AtN(n=3, rate=0.8, low=0.7, high=0.9, before=0.1)
+    name = "environment-with-a-long-name-and-a-suffix"
+    lines = [*(line(f"{name}-{i:02d}", at_n=at_3, before=0.5) for i in range(30)), line("all")]
+    table = evaluated(RUN, step=0, decoding="sampled", lines=lines).blocks[1]["text"]["text"]
+    assert len(table) <= 3000
+    assert table.endswith("```")
+    assert "more environments" in table

@@ -1,5 +1,10 @@
 """Folding events into what a person sees."""
 
+from io import StringIO
+
+from rich.console import Console
+
+from hillclimb.cli.runs.view import lines_of_event, render
 from hillclimb.client.run_view import RunView, apply, from_run
 from tests.hillclimb.client.payloads import run_payload
 
@@ -60,3 +65,17 @@ def test_warnings_are_kept_in_order() -> None:
     view = apply(RunView(run_id="run_1"), "run.warning", {"code": "dataset", "message": "a"})
     view = apply(view, "run.warning", {"code": "dataset_lint", "message": "b"})
     assert view.warnings == ("a", "b")
+
+
+def test_pass_at_n_is_kept_where_tasks_were_sampled_n_times() -> None:
+    rate = {"pass_at_1": 0.4, "pass_at_n": {"k": 3, "value": 0.7, "low": 0.5, "high": 0.9}}
+    data = {"step": 10, "decoding": "sampled", "all": rate, "envs": {"booking": rate}}
+    view = apply(RunView(run_id="run_1"), "eval.completed", data)
+    assert view.evals_at_n == {(10, "sampled"): (3, {"booking": 0.7, "all": 0.7})}
+    assert lines_of_event(view, "eval.completed") == [
+        "eval at step 10 (sampled): all 40.0 % (pass@3 70.0 %)  booking 40.0 % (pass@3 70.0 %)"
+    ]
+    screen = Console(width=200, record=True, file=StringIO())
+    screen.print(render(view))
+    assert "pass@3" in (text := screen.export_text())
+    assert "70.0 %" in text

@@ -15,9 +15,11 @@ from hillclimb.stats.intervals import exact_low, independent_trials, wilson
 from hillclimb.stats.multiplicity import holm
 from hillclimb.stats.paired import mcnemar_exact, sign_flip_p_value
 from hillclimb.stats.pass_rate import pass_at_k, variance_per_prompt
-from hillclimb.stats.power import paired_size, unpaired_size
+from hillclimb.stats.power import detectable_paired, detectable_unpaired, paired_size, unpaired_size
 from hillclimb.stats.signal_estimate import signal_of_task
 from hillclimb.stats.signal_report import StepSignal, report_signal
+from hillclimb.stats.verdicts.futility import DecisionChance
+from hillclimb.stats.verdicts.unpaired import fisher_exact
 
 FILE = Path(__file__).parents[3] / "benchmarks" / "results" / "statistics_reference.json"
 REFERENCE: dict[str, Any] = json.loads(FILE.read_text())
@@ -43,6 +45,13 @@ def trend(points: list[tuple[int, int, float]]) -> tuple[float, float, float]:
     return found.slope, found.low, found.high
 
 
+def decision_chance(planned: int, level: float, steps: list[int]) -> float:
+    chance = DecisionChance(planned=planned, one_sided_level=level)
+    for step in steps:
+        chance.add(Fraction(step))
+    return chance.value
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "wilson": wilson,
     "exact_low": exact_low,
@@ -58,6 +67,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "paired_size": lambda gain, lost, level: paired_size(gain, lost, level=level),
     "trend": trend,
     "variance_per_prompt": variance_per_prompt,
+    "fisher_exact": lambda showing, tasks: fisher_exact(tuple(showing), tuple(tasks)),
+    "sign_flip_p_value_of_many": lambda gained, lost: sign_flip_p_value(
+        [Fraction(3, 8)] * gained + [Fraction(-3, 8)] * lost
+    ),
+    "detectable_paired": lambda tasks, lost, level: detectable_paired(
+        tasks, lost=lost, level=level
+    ),
+    "detectable_unpaired": lambda tasks, before: detectable_unpaired(tasks, before=before),
+    "decision_chance": decision_chance,
     "log_e_value_of_quarters": lambda steps: log_e_value([Fraction(step, 4) for step in steps]),
 }
 

@@ -56,12 +56,15 @@ const HANDLERS = {
   },
   "eval.completed": (model, event, data) => {
     if (!model.evals.has(data.decoding)) model.evals.set(data.decoding, new Map());
-    put(model.evals.get(data.decoding), data.step, event.attempt, { all: data.all, envs: data.envs });
+    const { all, envs, difficulties, modalities } = data;
+    put(model.evals.get(data.decoding), data.step, event.attempt, { all, envs, difficulties, modalities });
   },
 };
 
 const share = (rate) =>
-  !rate || rate.pass_at_1 === null ? "no grades" : `${(100 * rate.pass_at_1).toFixed(1)} % of n = ${rate.n}`;
+  !rate || rate.pass_at_1 === null ? "no grades" : `${(100 * rate.pass_at_1).toFixed(1)} % of n = ${rate.n}${atN(rate.pass_at_n)}`;
+const atN = (rate) =>
+  !rate || rate.value === null ? "" : `, pass@${rate.k} ${(100 * rate.value).toFixed(1)} %`;
 export const early = (stop) =>
   !stop ? "" : `, stopped early: ${stop.verdict} after ${stop.decided_at} of ${stop.planned} tasks`;
 const mib = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;

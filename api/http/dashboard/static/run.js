@@ -7,6 +7,8 @@ const state = JSON.parse(document.getElementById("state").textContent);
 const at = (id) => document.getElementById(id);
 const model = newModel(state);
 let decoding = state.decodings[0];
+let by = "environment";
+const BREAKDOWNS = { environment: "envs", difficulty: "difficulties", modality: "modalities" };
 let report = null;
 let isScheduled = false;
 let numLinesDrawn = 0;
@@ -71,15 +73,41 @@ function drawClock() {
 function drawTable() {
   const evals = [...(model.evals.get(decoding) ?? new Map())].sort((a, b) => a[0] - b[0]).map(([, value]) => value);
   const steps = [...model.steps].sort((a, b) => a[0] - b[0]).map(([, value]) => value);
-  for (const row of at("envs").rows) {
+  const group = BREAKDOWNS[by];
+  const n = Math.max(1, ...evals.map((value) => value.all?.pass_at_n?.k ?? 1));
+  at("by-name").textContent = `${by[0].toUpperCase()}${by.slice(1)}`;
+  at("at-n").textContent = `pass@${n}`;
+  at("envs").parentElement.classList.toggle("with-n", n > 1);
+  for (const row of rowsFor(evals, group)) {
     const key = row.dataset.env;
-    const pick = (value) => (key === "all" ? value?.all : value?.envs?.[key]);
+    const pick = (value) => (key === "all" ? value?.all : value?.[group]?.[key]);
     const series = evals.map(pick).filter(Boolean);
     drawRow(row, key, series, steps.map(pick).filter((rate) => rate && rate.pass_at_1 !== null));
   }
   const latest = evals.at(-1)?.all;
   at("coverage").textContent = latest
     ? `Coverage ${percent(latest.coverage)}; bounds if all ungraded rollouts failed or passed: ${percent(latest.bound_if_failed)} to ${percent(latest.bound_if_passed)}. Change in percentage points.` : "";
+}
+
+// Environments come with the page; the groups of another breakdown with the evaluations.
+const ENV_ROWS = takesSteps ? [...at("envs").rows] : [];
+
+function rowsFor(evals, group) {
+  const total = ENV_ROWS.at(-1);
+  const names = [...new Set(evals.flatMap((value) => Object.keys(value[group] ?? {})))].sort();
+  const known = names.filter((name) => name !== "unknown");
+  const ordered = names.includes("unknown") ? [...known, "unknown"] : known;
+  const rows = group === "envs" ? ENV_ROWS : [...ordered.map((name) => namedRow(name, total)), total];
+  if (group !== "envs" || at("envs").rows.length !== rows.length || at("envs").rows[0] !== rows[0]) at("envs").replaceChildren(...rows);
+  return rows;
+}
+
+function namedRow(name, pattern) {
+  const row = pattern.cloneNode(true);
+  row.className = "";
+  row.dataset.env = name;
+  row.querySelector("th").textContent = name;
+  return row;
 }
 
 function drawRow(row, key, series, training) {
@@ -89,6 +117,9 @@ function drawRow(row, key, series, training) {
   const change = series.length > 1 && before !== null && now !== null ? 100 * (now - before) : null;
   cell("before").textContent = percent(before);
   cell("now").textContent = percent(now);
+  const atN = series.at(-1)?.pass_at_n;
+  cell("at-n").textContent = percent(atN?.value ?? null);
+  cell("at-n").title = atN ? `95 % interval ${percent(atN.low)} to ${percent(atN.high)}${series.length > 1 ? `, before ${percent(series[0].pass_at_n?.value ?? null)}` : ""}` : "";
   cell("change").textContent = change === null ? "–" : `${change > 0 ? "+" : change < 0 ? "−" : "±"}${Math.abs(change).toFixed(1)}`;
   cell("change").className = `num ${change > 0 ? "up" : change < 0 ? "down" : ""}`;
   cell("n").textContent = series.at(-1)?.n ?? "–";
@@ -102,7 +133,8 @@ function drawRow(row, key, series, training) {
 const VERDICT_TONES = { improved: "good", regressed: "bad", failing: "bad", inconclusive: "warn" };
 
 function drawVerdict(cell, key) {
-  const comparison = key === "all" ? report?.[decoding] : report?.environments?.[key]?.[decoding];
+  const ofGroup = by === "environment" ? report?.environments?.[key]?.[decoding] : null;
+  const comparison = key === "all" ? report?.[decoding] : ofGroup;
   if (!comparison) return cell.replaceChildren(html("span", { class: "muted" }, "–"));
   const p = comparison.p_value === null ? "" : comparison.p_value < 0.001 ? "p < 0.001" : `p = ${comparison.p_value.toFixed(3)}`;
   const pill = html("span", { class: "pill", "data-tone": VERDICT_TONES[comparison.verdict] ?? "", title: `${p}, n = ${comparison.n}, rule ${report.rule}${early(report[decoding].after_stopped_early)}` },
@@ -167,6 +199,8 @@ function draw() {
   }
   drawEvents();
 }
+
+if (takesSteps) at("by").addEventListener("change", (change) => { by = change.target.value; schedule(); });
 
 async function fetchRun() {
   const answer = await fetch(`/dashboard/runs/${state.run.id}/banner`, { headers: { accept: "application/json" } });

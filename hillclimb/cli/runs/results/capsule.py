@@ -96,7 +96,8 @@ def show(*, file: Path, as_json: bool) -> None:
     print_table(table(("attempt>", "from step>", "end", "machines", "USD/h>"), rows))
     if evals:
         lines = [(each.step, each.decoding, *_columns(each)) for each in evals]
-        print_table(table(("step>", "decoding", "pass@1>", "n>", "coverage>"), lines))
+        columns = ("step>", "decoding", "pass@1>", "pass@n>", "n>", "coverage>")
+        print_table(table(columns, lines))
     print_text(f"{len(manifest.members)} members verified against {file.name}'s manifest")
 
 
@@ -224,8 +225,9 @@ def _machine(attempt: CapsuleAttempt) -> tuple[str, str]:
     return sku, "" if cluster.hourly_usd is None else f"{cluster.hourly_usd:.2f}"
 
 
-def _columns(each: CapsuleEval) -> tuple[str, int, str]:
-    return percent(each.all.value), each.all.num_graded, percent(each.all.coverage)
+def _columns(each: CapsuleEval) -> tuple[str, str, int, str]:
+    at_n = "" if each.at_n is None else f"{percent(each.at_n.value)} at {each.at_n.k}"
+    return percent(each.all.value), at_n, each.all.num_graded, percent(each.all.coverage)
 
 
 def _rates(each: CapsuleEval) -> dict[str, Any]:
@@ -234,6 +236,7 @@ def _rates(each: CapsuleEval) -> dict[str, Any]:
         "decoding": each.decoding,
         "attempt": each.attempt,
         "pass_at_1": each.all.value,
+        "pass_at_n": None if each.at_n is None else {"k": each.at_n.k, "value": each.at_n.value},
         "n": each.all.num_graded,
         "envs": {env: rate.value for env, rate in each.envs.items()},
     }

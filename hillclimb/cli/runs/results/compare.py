@@ -11,7 +11,12 @@ import click
 from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.compute import si
-from hillclimb.cli.runs.results.report import COLUMNS, comparison_row
+from hillclimb.cli.runs.results.report import (
+    BREAKDOWNS,
+    by_option,
+    print_breakdown,
+    print_comparisons,
+)
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
 from hillclimb.protocol.payloads.results.comparison import (
     BehaviourPair,
@@ -37,6 +42,7 @@ FIGURES = ("turns", "tool_calls", "tool_errors", "repeated_calls", "tokens_of_pa
     "--at", type=click.Choice(get_args(Amount)),
     help="At equal amounts: the last evaluation of each at or below the smaller total.",
 )  # fmt: skip
+@by_option
 @threshold_option
 @verifier_option
 @command
@@ -47,6 +53,7 @@ def compare(  # noqa: PLR0913 (one per option)
     k: int,
     rule: str,
     at: Amount | None,
+    by: str,
     threshold: float | None,
     verifier: str | None,
     as_json: bool,
@@ -74,7 +81,7 @@ def compare(  # noqa: PLR0913 (one per option)
         low, high = difference.temperatures
         same = f"temperature {low:g}" if low == high else f"temperatures {low:g} and {high:g}"
         out.print(f"\n[bold]{decoding}[/bold] ({same}), pass@{comparison.k} of a and b")
-        _print_decoding(difference)
+        _print_decoding(difference, by)
     print_scoring(comparison.threshold, comparison.verifier)
     if comparison.num_candidates > 1:
         print_text(
@@ -107,9 +114,11 @@ def _short(value: object) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"
 
 
-def _print_decoding(difference: DecodingDifference) -> None:
-    rows = [comparison_row(key, each) for key, each in difference.environments.items()]
-    print_table(table(COLUMNS, [*rows, comparison_row("[bold]all[/bold]", difference.all)]))
+def _print_decoding(difference: DecodingDifference, by: str) -> None:
+    if by in BREAKDOWNS:
+        print_breakdown(by, getattr(difference, BREAKDOWNS[by]))
+    else:
+        print_comparisons({**difference.environments, "[bold]all[/bold]": difference.all})
     alone = difference.num_tasks_of_a_alone, difference.num_tasks_of_b_alone
     if any(alone):
         print_text(f"tasks of one side alone: {alone[0]} of a, {alone[1]} of b", style="dim")

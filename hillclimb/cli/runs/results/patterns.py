@@ -19,14 +19,19 @@ STYLES = {"fixed": "green", "improved": "green", "worse": "red", "needs_analysis
 @click.option("--after", type=click.IntRange(min=0), metavar="STEP", help="Default: the last.")
 @click.option("--decoding", help="Default: the one with the highest temperature.")
 @click.option("--env", help="Only this environment.")
+@click.option(
+    "--detectors", type=click.IntRange(min=0), metavar="VERSION",
+    help="Version of the detectors; default: the newest that searched all rollouts.",
+)  # fmt: skip
 @command
-def patterns(
+def patterns(  # noqa: PLR0913 (one per option)
     *,
     run_id: str,
     before: int | None,
     after: int | None,
     decoding: str | None,
     env: str | None,
+    detectors: int | None,
     as_json: bool,
 ) -> None:
     """Show how often rollouts of RUN show each failure pattern in two evaluations.
@@ -35,13 +40,16 @@ def patterns(
     rollouts to look at with `hillclimb trajectories`.
     """
     with connect() as client:
-        report = client.patterns(run_id, before=before, after=after, decoding=decoding, env=env)
+        report = client.patterns(
+            run_id, before=before, after=after, decoding=decoding, env=env, version=detectors
+        )
     if as_json:
         print_json(report)
         return
     place = f"{report.decoding}, steps {report.before_step} and {report.after_step}"
     numbers = f"{report.num_searched_before} and {report.num_searched_after} rollouts"
-    out.print(f"[bold]failure patterns[/bold], {place}: {numbers}")
+    by = "" if report.version is None else f", by version {report.version} of the detectors"
+    out.print(f"[bold]failure patterns[/bold], {place}: {numbers}{by}", soft_wrap=True)
     rows = [each for each in report.data if each.num_before or each.num_after]
     if not rows:
         print_text("no rollout shows any")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import click
+
 from hillclimb.cli.console import out, print_table, print_text, table
 from hillclimb.protocol.payloads.results.reports import (
+    BreakdownRow,
+    ChangePayload,
     ComparisonPayload,
     DecodingComparison,
     ReportPayload,
@@ -17,17 +23,26 @@ VERDICT_STYLE = {
     "saturated": "cyan",
     "inconclusive": "yellow",
 }
-SINGLE = ("environment", "n>", "rate %>")
 COLUMNS = ("environment", "n>", "before %>", "after %>", "delta>", "p>", "verdict")
+ESTIMATES = ("n>", "before %>", "after %>", "delta>")
+ENVIRONMENT = "environment"
+BREAKDOWNS = {"difficulty": "difficulties", "modality": "modalities"}
+"""Values of `--by` that have no verdicts, with their keys in a payload."""
+Compared = ComparisonPayload | ChangePayload
+
+by_option = click.option(
+    "--by", type=click.Choice([ENVIRONMENT, *BREAKDOWNS]), default=ENVIRONMENT, show_default=True,
+    help="Rows of the table; difficulty and modality are estimates without a verdict.",
+)  # fmt: skip
 
 
-def print_report(report: ReportPayload) -> None:
+def print_report(report: ReportPayload, *, by: str = ENVIRONMENT) -> None:
     """Print one table per decoding: environments, seen and held-out templates, all tasks.
 
-    A run with a single evaluation has no comparison: its table shows that evaluation.
+    A run with a single evaluation has no comparison: its table shows that evaluation. `by` replaces
+    the environments by difficulties or modalities.
     """
     is_single = report.before_step == report.after_step
-    columns, row = (SINGLE, _single_row) if is_single else (COLUMNS, comparison_row)
     steps = f"step {report.before_step}"
     steps += "" if is_single else f" → {report.after_step}"
     for decoding, comparison in report.comparisons.items():
@@ -35,16 +50,81 @@ def print_report(report: ReportPayload) -> None:
             f"\n[bold]{decoding}[/bold] (temperature {comparison.temperature:g}),"
             f" pass@{report.k} at {steps} with 95 % intervals"
         )
-        rows = [row(key, env[decoding]) for key, env in report.environments.items()]
-        rows.append(row("templates seen", comparison.seen_templates))
-        rows.append(row("templates new", comparison.held_out_templates))
-        rows.append(row("[bold]all[/bold]", comparison))
-        print_table(table(columns, rows))
+        if by != ENVIRONMENT:
+            print_breakdown(by, getattr(comparison, BREAKDOWNS[by]), is_single=is_single)
+            _print_early_stops(report, comparison)
+            continue
+        rows: dict[str, ComparisonPayload] = {
+            key: env[decoding] for key, env in report.environments.items()
+        }
+        rows["templates seen"] = comparison.seen_templates
+        rows["templates new"] = comparison.held_out_templates
+        rows["[bold]all[/bold]"] = comparison
+        if is_single:
+            print_singles(ENVIRONMENT, rows)
+        else:
+            print_comparisons(rows)
         _print_early_stops(report, comparison)
         if not is_single:
             _print_power(report, decoding, comparison)
-    if not is_single and report.rule != "v1":
+    if by == ENVIRONMENT and not is_single and report.rule != "v1":
         out.print(_claim(report), style="dim")
+
+
+def print_comparisons(rows: Mapping[str, ComparisonPayload]) -> None:
+    """Print the table of comparisons with verdicts, and pass@n where more was sampled."""
+    names, cells = _at_n_cells(rows)
+    lines = [[*comparison_row(key, each), *cells[key]] for key, each in rows.items()]
+    print_table(table([*COLUMNS, *names], lines))
+
+
+def print_breakdown(by: str, rows: Mapping[str, BreakdownRow], *, is_single: bool = False) -> None:
+    """Print the table of estimates by difficulty or modality."""
+    if is_single:
+        print_singles(by, rows)
+        return
+    names, cells = _at_n_cells(rows)
+    lines = [
+        [
+            key,
+            each.n,
+            rate_with_interval(each.before, each.before_interval),
+            rate_with_interval(each.after, each.after_interval),
+            _points(each.delta),
+            *cells[key],
+        ]
+        for key, each in rows.items()
+    ]
+    print_table(table([by, *ESTIMATES, *names], lines))
+    print_text("estimates with 95 % intervals: only environments have verdicts", style="dim")
+
+
+def print_singles(by: str, rows: Mapping[str, Compared]) -> None:
+    """Print the table of one evaluation."""
+    names, cells = _at_n_cells(rows)
+    lines = [
+        [key, each.n, rate_with_interval(each.after, each.after_interval), *cells[key][1:]]
+        for key, each in rows.items()
+    ]
+    print_table(table([by, "n>", "rate %>", *(name.replace(" after", "") for name in names[1:])],
+                      lines))  # fmt: skip
+
+
+def _at_n_cells(rows: Mapping[str, Compared]) -> tuple[Sequence[str], dict[str, Sequence[str]]]:
+    """Return columns and cells of pass@n before and after; none where k is n already."""
+    changes = {key: getattr(each, "pass_at_n", None) for key, each in rows.items()}
+    n = max((each.k for each in changes.values() if each is not None), default=None)
+    if n is None:
+        return (), dict.fromkeys(rows, ())
+    return (f"pass@{n} before %>", f"pass@{n} after %>"), {
+        key: ("", "")
+        if each is None
+        else (
+            rate_with_interval(each.before, each.before_interval),
+            rate_with_interval(each.after, each.after_interval),
+        )
+        for key, each in changes.items()
+    }
 
 
 def _print_early_stops(report: ReportPayload, comparison: DecodingComparison) -> None:
@@ -86,21 +166,20 @@ def comparison_row(name: str, comparison: ComparisonPayload) -> list[object]:
     """Return the cells of `COLUMNS` for one sample."""
     verdict = comparison.verdict.upper()
     style = VERDICT_STYLE.get(comparison.verdict)
-    delta = comparison.delta
     p_value = comparison.p_value if comparison.p_adjusted is None else comparison.p_adjusted
     return [
         name,
         comparison.n,
         rate_with_interval(comparison.before, comparison.before_interval),
         rate_with_interval(comparison.after, comparison.after_interval),
-        "–" if delta is None else f"{100 * delta:+.1f}",
+        _points(comparison.delta),
         p_value_text(p_value),
         f"[{style}]{verdict}[/{style}]" if style else verdict,
     ]
 
 
-def _single_row(name: str, comparison: ComparisonPayload) -> list[object]:
-    return [name, comparison.n, rate_with_interval(comparison.after, comparison.after_interval)]
+def _points(delta: float | None) -> str:
+    return "–" if delta is None else f"{100 * delta:+.1f}"
 
 
 def rate_with_interval(rate: float | None, interval: Span) -> str:

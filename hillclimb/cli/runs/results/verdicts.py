@@ -6,7 +6,7 @@ import click
 
 from hillclimb.cli.console import print_json
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.results.report import print_report
+from hillclimb.cli.runs.results.report import by_option, print_report
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
 
 
@@ -21,6 +21,7 @@ from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, 
 @click.option(
     "-k", "k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k."
 )
+@by_option
 @threshold_option
 @verifier_option
 @command
@@ -31,6 +32,7 @@ def verdicts(  # noqa: PLR0913 (one per option)
     after: int | None,
     rule: str,
     k: int,
+    by: str,
     threshold: float | None,
     verifier: str | None,
     as_json: bool,
@@ -38,7 +40,8 @@ def verdicts(  # noqa: PLR0913 (one per option)
     """Compare two evaluations of RUN, by default the first and the last.
 
     A step other than the last planned one may have been chosen by its figures: its p-values are
-    multiplied by the number of evaluations that the schedule plans.
+    multiplied by the number of evaluations that the schedule plans. Where tasks were sampled n
+    times, pass@n stands beside pass@1, as an estimate.
     """
     with connect() as client:
         report = client.report(
@@ -53,5 +56,5 @@ def verdicts(  # noqa: PLR0913 (one per option)
     if as_json:
         print_json(report)
         return
-    print_report(report)
+    print_report(report, by=by)
     print_scoring(report.threshold, report.verifier)

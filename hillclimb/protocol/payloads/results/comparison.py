@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from hillclimb.protocol.payloads.base import Payload
 from hillclimb.protocol.payloads.results.compute import Amount, ComputeAmounts
 from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
-from hillclimb.protocol.payloads.results.reports import ComparisonPayload
+from hillclimb.protocol.payloads.results.reports import BreakdownRow, ComparisonPayload
 
 
 class ComparedEval(Payload):
@@ -74,6 +74,10 @@ class DecodingDifference(Payload):
     """How each evaluation ended before all of its tasks; null: it is complete."""
     all: ComparisonPayload
     environments: dict[str, ComparisonPayload]
+    difficulties: dict[str, BreakdownRow]
+    """By difficulty, `1` to `3`; `unknown` for tasks without one."""
+    modalities: dict[str, BreakdownRow]
+    """By modality; `unknown` for tasks without one."""
     num_tasks_of_a_alone: int
     """Tasks that only a evaluated; they are in no pair."""
     num_tasks_of_b_alone: int

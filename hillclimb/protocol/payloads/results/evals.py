@@ -13,8 +13,17 @@ class PassAtN(Payload):
 
     k: int
     value: float | None
+    """Mean over tasks with at least k graded rollouts, unbiased; null without such a task."""
     low: float
+    """Lower end of the 95 % interval."""
     high: float
+    """Upper end of the 95 % interval."""
+    num_tasks: int | None = None
+    """Tasks with at least k graded rollouts; null from a service that did not count them."""
+    bound_if_failed: float | None = None
+    """The value if every rollout without a grade had failed."""
+    bound_if_passed: float | None = None
+    """The value if every rollout without a grade had passed."""
 
 
 class RatePayload(Payload):
@@ -86,6 +95,10 @@ class EvalPayload(Payload):
     """How it ended before all of its tasks; null for a complete evaluation."""
     all: RatePayload
     envs: dict[str, RatePayload]
+    difficulties: dict[str, RatePayload]
+    """By difficulty, `1` to `3`; `unknown` for tasks without one."""
+    modalities: dict[str, RatePayload]
+    """By modality; `unknown` for tasks without one."""
     seen_templates: RatePayload
     held_out_templates: RatePayload
 

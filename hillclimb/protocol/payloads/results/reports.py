@@ -22,8 +22,8 @@ class FailurePayload(Payload):
     after: int
 
 
-class ComparisonPayload(Payload):
-    """The paired comparison of two evaluations over a group of tasks; rates are in [0, 1]."""
+class RatesPayload(Payload):
+    """pass@k of two evaluations over a group of tasks; rates are in [0, 1]."""
 
     before: float | None
     after: float | None
@@ -37,6 +37,30 @@ class ComparisonPayload(Payload):
     """Share of rollouts with a grade."""
     after_coverage: float
     delta: float | None
+    """Mean change over the tasks graded on both sides."""
+    n: int
+    """Tasks graded on both sides."""
+    num_gained: int
+    num_lost: int
+
+
+class ChangePayload(RatesPayload):
+    """An estimate of a change without a test: it has no p-value and no verdict."""
+
+    k: int
+    """The figures are pass@k."""
+
+
+class BreakdownRow(ChangePayload):
+    """The change in the tasks of one difficulty or modality."""
+
+    pass_at_n: ChangePayload | None
+    """With n the rollouts per task of both evaluations; null where k is n."""
+
+
+class ComparisonPayload(RatesPayload):
+    """The paired comparison of two evaluations over a group of tasks."""
+
     p_value: float | None
     """Two-sided, as if nobody had looked before and nothing else were compared."""
     p_adjusted: float | None
@@ -47,12 +71,10 @@ class ComparisonPayload(Payload):
     """Smallest gain that as many tasks show with power 0.8; null if they show none."""
     num_tasks_to_decide: int | None
     """Tasks that would show the observed change with power 0.8; null without a change."""
-    n: int
-    """Tasks graded on both sides."""
-    num_gained: int
-    num_lost: int
     verdict: str
     """`improved`, `regressed`, `saturated`, `failing`, `flat`, `inconclusive` or `no_eval`."""
+    pass_at_n: ChangePayload | None = None
+    """With n the rollouts per task of both evaluations; null where k is n."""
 
 
 class EnvComparison(ComparisonPayload):
@@ -74,6 +96,10 @@ class DecodingComparison(EnvComparison):
     """The same of the later one. Both sides are compared over the tasks that both have."""
     seen_templates: ComparisonPayload
     held_out_templates: ComparisonPayload
+    difficulties: dict[str, BreakdownRow]
+    """By difficulty, `1` to `3`; `unknown` for tasks without one."""
+    modalities: dict[str, BreakdownRow]
+    """By modality; `unknown` for tasks without one."""
 
 
 class ReportPayload(Payload):

@@ -129,10 +129,8 @@ class StoredOutcome(Payload):
     score: float | None = None
 
 
-class StoredTrajectory(Payload):
-    """A trajectory as the trainer wrote it, further fields included."""
-
-    model_config = ConfigDict(extra="allow")
+class StoredConversation(Payload):
+    """The parts of a stored trajectory that analysis reads: no tokens."""
 
     task: StoredTask
     stop_reason: StopReason
@@ -140,6 +138,13 @@ class StoredTrajectory(Payload):
     turns: list[StoredTurn]
     turn_tokens: list[StoredTurnTokens] = Field(default_factory=list)
     """One for each model turn; `turns` has one for each call. Empty in files of before."""
+
+
+class StoredTrajectory(StoredConversation):
+    """A trajectory as the trainer wrote it, further fields included."""
+
+    model_config = ConfigDict(extra="allow")
+
     token_ids: list[int]
     action_mask: list[int]
     """1 where the policy sampled the token."""

@@ -83,6 +83,9 @@ class CampaignResult(Payload):
     """Those of them whose figures are in."""
     all: RatePayload
     envs: dict[str, RatePayload]
+    difficulties: dict[str, RatePayload]
+    """By difficulty, `1` to `3`; `unknown` for tasks without one."""
+    modalities: dict[str, RatePayload]
     against_baseline: ComparisonPayload | None
     """Against the first model on the same tasks; null for that model, and without its figures."""
 

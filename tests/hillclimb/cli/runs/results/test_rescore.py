@@ -7,6 +7,7 @@ from hillclimb.cli.exits import Exit
 from hillclimb.minifleet.replay import verifier_version
 from tests.api.fixtures.story import Story
 from tests.api.results.rescoring.test_rescore import evaluate, six_ends
+from tests.api.results.rescoring.test_search import evaluate as search_story
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 
@@ -76,3 +77,23 @@ def test_the_present_verifier_grades_the_stored_rollouts_again(
     again = hc("rescore", run_id, "--verifier", verifier_version(), "--threshold", "0.5").stdout
     assert "50.0" in again
     assert hc("verdicts", run_id, "--verifier", "minifleet-0").exit_code == Exit.NOT_FOUND
+
+
+def test_stored_rollouts_are_searched_again_for_patterns(
+    hc: Invoke, story: Story, blobs: DiskStore
+) -> None:
+    run_id = story.running()
+    search_story(story, blobs, run_id, 0, repeating=10, version=0)
+    search_story(story, blobs, run_id, 40, repeating=2, version=1)
+    mixed = hc("patterns", run_id)
+    assert mixed.exit_code == Exit.REFUSED
+    assert f"hillclimb rescore {run_id} --patterns" in mixed.stderr
+    shown = hc("rescore", run_id, "--patterns").stdout
+    assert "detectors of version 1: 12 rollouts searched again, 10 otherwise than stored" in shown
+    assert "12 were searched by it when they were rolled out" in shown
+    assert "by version 1 of the detectors" in hc("patterns", run_id).stdout
+    assert "by version 0 of the detectors" in hc("patterns", run_id, "--detectors", "0").stdout
+    assert "12 rollouts searched again" in hc("rescore", run_id).stdout
+    assert from_json(hc("rescore", run_id, "--patterns", "--json"))["num_searched"] == 12
+    both = hc("rescore", run_id, "--patterns", "--threshold", "0.5")
+    assert both.exit_code == Exit.USAGE

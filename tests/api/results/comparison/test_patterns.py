@@ -42,7 +42,7 @@ def test_rates_changes_and_exemplars(served: Served, run_id: str) -> None:
     with served.client() as client:
         report = client.get(f"/v1/runs/{run_id}/patterns").json()
     by_name = {each["name"]: each for each in report["data"]}
-    assert (report["before_step"], report["after_step"], report["versions"]) == (0, 40, [1])
+    assert (report["before_step"], report["after_step"], report["version"]) == (0, 40, 1)
     assert (report["num_searched_before"], report["num_searched_after"]) == (40, 40)
     gone, same = by_name["max_turns"], by_name["not_found"]
     assert (gone["num_before"], gone["num_after"]) == (32, 0)

@@ -1,0 +1,1 @@
+"""The ledger of issues: stored words, and figures computed from outcomes."""

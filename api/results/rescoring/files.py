@@ -1,0 +1,39 @@
+"""Trajectory files of a job: brought from the blob store, and read line by line."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hillclimb.blobs.base import BlobMissing, BlobStore
+
+
+def fetch_files(
+    blobs: BlobStore, files: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path
+) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Bring the files (rollouts by blob key) into the folder; return the rollouts by file name."""
+    by_name = {}
+    for number, (key, rollouts) in enumerate(files.items()):
+        name = f"{number}.jsonl.gz"
+        # The process finds out that a file is missing, and says so of each of its rollouts.
+        with suppress(BlobMissing):
+            blobs.get_file(key, folder / name)
+        by_name[name] = rollouts
+    return by_name
+
+
+def read_lines(path: Path, numbers: set[int]) -> dict[int, bytes]:
+    """Return the lines of a trajectory file; none after damage, nor of a missing file."""
+    lines: dict[int, bytes] = {}
+    try:
+        with gzip.open(path, "rb") as file:
+            for number, line in enumerate(file):
+                if number in numbers:
+                    lines[number] = line
+    except (OSError, EOFError, zlib.error):
+        return lines
+    return lines
