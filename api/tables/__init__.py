@@ -24,7 +24,7 @@ from api.tables.results import (
     RescoredOutcome,
     StepSignalRecord,
 )
-from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent, Runner
+from api.tables.runs import Attempt, GuardTrip, IdempotencyKey, Run, RunEvent, Runner
 
 __all__ = [
     "Base",
@@ -33,6 +33,7 @@ __all__ = [
     "Run",
     "Attempt",
     "RunEvent",
+    "GuardTrip",
     "IdempotencyKey",
     "Metric",
     "OutcomeRecord",

@@ -24,6 +24,7 @@ from hillclimb.stats.verdicts.compare import (
     Comparison,
     ComparisonTable,
     compare,
+    compare_overall,
     shared_tasks,
 )
 from hillclimb.stats.verdicts.verdict import Selection
@@ -131,10 +132,30 @@ def compare_evals(
     If one of them was stopped early, over the tasks that both have, and without the test that needs
     all planned tasks.
     """
-    is_complete = all(evaluation.stopped_early is None for evaluation in evals)
-    before, after = counts if is_complete else shared_tasks(*counts)
-    selection = Selection(num_candidates=num_candidates, is_complete=is_complete)
+    (before, after), selection = _comparable(evals, counts, num_candidates)
     return compare(before, after, selection=selection, rule=rule, k=k)
+
+
+def compare_all_tasks(
+    evals: tuple[Eval, Eval],
+    counts: tuple[Sequence[TaskCount], Sequence[TaskCount]],
+    *,
+    num_candidates: int,
+) -> Comparison:
+    """Return `overall` of `compare_evals`, without its tables."""
+    (before, after), selection = _comparable(evals, counts, num_candidates)
+    return compare_overall(before, after, selection=selection)
+
+
+def _comparable(
+    evals: tuple[Eval, Eval],
+    counts: tuple[Sequence[TaskCount], Sequence[TaskCount]],
+    num_candidates: int,
+) -> tuple[tuple[Sequence[TaskCount], Sequence[TaskCount]], Selection]:
+    """Return the tasks to compare, and how they were selected."""
+    is_complete = all(evaluation.stopped_early is None for evaluation in evals)
+    sides = counts if is_complete else shared_tasks(*counts)
+    return sides, Selection(num_candidates=num_candidates, is_complete=is_complete)
 
 
 def _compare_sides(
