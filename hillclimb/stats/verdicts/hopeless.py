@@ -103,7 +103,7 @@ class _Fit:
     def chance(self, z: float, square: float, num_tasks: int) -> float:
         """Return the chance that the measured change is significant."""
         missing = self.needed(z, square, num_tasks) - self.change
-        return 1.0 - _NORMAL.cdf(missing / self.error)
+        return _NORMAL.cdf(-missing / self.error)
 
 
 def _fit(rows: Sequence[Sequence[float]], steps: Sequence[int], size: int, last_step: int) -> _Fit:
