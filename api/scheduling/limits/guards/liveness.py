@@ -27,7 +27,7 @@ def check_idle_gpus(readings: Readings) -> GuardCheck:
     """
     guard = readings.guards.idle_gpus
     durations, engines = readings.metric(STEP_S), readings.metric(ENGINES_S)
-    steps = [step for step in durations if step in engines]
+    steps = [step for step in engines if step in durations]
     total = sum(durations[step] for step in steps)
     missing = guard.window_steps - len(steps)
     if missing > 0 or total <= 0.0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from sqlalchemy import and_, func, or_, select, tuple_
+from sqlalchemy import func, select, tuple_, union_all
 from sqlalchemy.orm import Session
 
 from api.results.evals.store import count_outcomes, list_evals
@@ -109,20 +109,25 @@ class Readings:
         ]
 
     @cached_property
-    def _metrics(self) -> Mapping[str, Mapping[int, float]]:
-        """Values by name and step; one statement for all guards."""
+    def _metrics(self) -> Mapping[str, Mapping[int, tuple[float, int]]]:
+        """Value and attempt by name and step; one statement for all guards."""
         sizes = self._metric_windows()
-        windows = [and_(Metric.name == n, Metric.step > self.step - s) for n, s in sizes.items()]
-        query = (
-            select(Metric.name, Metric.step, Metric.value)
-            .where(Metric.run_id == self.run.id, Metric.decoding == TRAIN)
-            .where(Metric.step <= self.step, or_(*windows))
-            .order_by(Metric.name, Metric.step, Metric.attempt)
-        )
-        values: dict[str, dict[int, float]] = {name: {} for name in sizes}
-        for name, step, value in self.session.execute(query):
-            values[name][step] = value  # a later attempt replaces an earlier one
-        return values
+        # One range of the primary key per name: with a disjunction, or a join with the names,
+        # PostgreSQL reads every metric of the run.
+        query = union_all(
+            *(
+                select(Metric.name, Metric.step, Metric.value, Metric.attempt)
+                .where(Metric.run_id == self.run.id, Metric.name == name)
+                .where(
+                    Metric.decoding == TRAIN, Metric.step.between(self.step - size + 1, self.step)
+                )
+                for name, size in sizes.items()
+            )
+        ).order_by("name", "step", "attempt")
+        newest: dict[str, dict[int, tuple[float, int]]] = {name: {} for name in sizes}
+        for name, step, value, attempt in self.session.execute(query):
+            newest[name][step] = value, attempt  # a later attempt replaces an earlier one
+        return newest
 
     def _metric_windows(self) -> dict[str, int]:
         guards = self.guards
@@ -131,12 +136,13 @@ class Readings:
             ADVANTAGES: guards.no_signal.steps,
             DRIFT: guards.logprob_drift.window_steps,
             REWARD: MOST_STEPS,
-            **dict.fromkeys((STEP_S, ENGINES_S, *LEARNER_S), idle),
+            **dict.fromkeys((ENGINES_S, *LEARNER_S), idle),
+            STEP_S: max(idle, RECENT_STEPS),
         }
 
     def metric(self, name: str) -> Mapping[int, float]:
         """Return the values of a metric by step, of its guard's window, oldest first."""
-        return self._metrics[name]
+        return {step: value for step, (value, _) in self._metrics[name].items()}
 
     def count_ungraded(self, steps: Sequence[StepCounts]) -> Mapping[str, int]:
         """Return the training rollouts of these steps by status, those without a grade."""
@@ -185,15 +191,11 @@ class Readings:
 
     def usual_step_s(self) -> float | None:
         """Return the median duration of the attempt's newest steps; None before it is known."""
-        query = (
-            select(Metric.value)
-            .where(Metric.run_id == self.run.id, Metric.name == STEP_S, Metric.decoding == TRAIN)
-            .where(Metric.attempt == self.run.attempt, Metric.step <= self.step)
-            .order_by(Metric.step.desc())
-            .limit(RECENT_STEPS)
-        )
-        durations = self.session.scalars(query).all()
-        return median(durations) if len(durations) >= MIN_STEPS else None
+        steps = self._metrics[STEP_S].values()
+        durations = [value for value, attempt in steps if attempt == self.run.attempt]
+        if len(durations) < MIN_STEPS:
+            return None
+        return median(durations[-RECENT_STEPS:])
 
     def longest_eval_s(self) -> float | None:
         """Return the longest duration of an evaluation of the attempt; None before the first."""

@@ -100,13 +100,6 @@ def clear(session: Session, run: Run, episode: GuardTrip, message: str, *, now: 
     _report(session, run, CLEARED, data, now=now)
 
 
-def clear_stuck(session: Session, run: Run, guard: str, *, now: datetime) -> None:
-    """Close the episode of the guard of progress: there has been progress."""
-    episode = open_trips(session, run.id).get(guard)
-    if episode is not None:
-        clear(session, run, episode, "the run makes progress again", now=now)
-
-
 def _report(
     session: Session, run: Run, kind: str, data: GuardTripped | GuardCleared, *, now: datetime
 ) -> None:

@@ -65,20 +65,22 @@ def policy_of(guards: GuardsSpec, name: str) -> GuardPolicy | None:
 def watch(
     session: Session, run: Run, attempt: Attempt, events: Sequence[Event], *, now: datetime
 ) -> None:
-    """Evaluate the guards that these events, whose rows are written, may have changed."""
+    """Evaluate the guards that these events, whose rows are written, may have changed.
+
+    After the last step nothing is left that a guard could save, but the run may still be stuck.
+    """
     guards = guards_of(run)
     if guards is None or not _is_under_way(run, attempt):
         return
     readings = Readings(session, run, guards)
-    if stuck.restart(readings, events, now=now):
-        trips.clear_stuck(session, run, STUCK, now=now)
-    if readings.step >= readings.last_step:
-        return  # Nothing is left that a guard could save.
-    names = [*_due(events, readings.decoding)]
+    has_progress = stuck.restart(readings, events, now=now)
+    names = [*_due(events, readings.decoding)] if readings.step < readings.last_step else []
     due = [name for name in GUARDS if name in names and policy_of(guards, name) is not None]
-    if not due:
+    if not has_progress and not due:
         return
     open_trips = trips.open_trips(session, run.id)
+    if has_progress and STUCK in open_trips:
+        trips.clear(session, run, open_trips[STUCK], "the run makes progress again", now=now)
     for name in due:
         check = check_of(readings, name, now=now)
         trip = open_trips.get(name)
