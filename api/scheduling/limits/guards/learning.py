@@ -96,6 +96,7 @@ def check_reward_collapse(readings: Readings) -> GuardCheck:
             "newest": drop.newest,
             "best_until_step": float(steps[drop.best_end]),
             "num_windows": float(drop.num_windows),
+            "correlation": drop.correlation,
         }
     return GuardCheck(
         condition=condition_of(

@@ -75,7 +75,7 @@ FALL = [0.50, 0.52, 0.48, 0.51, 0.49, 0.5, 0.10, 0.12, 0.08, 0.11, 0.09, 0.1]
 @pytest.mark.parametrize(
     ("keys", "step"),
     [
-        ({"window_steps": 3}, 10),
+        ({"window_steps": 3}, 12),
         ({"window_steps": 6}, 12),
         ({"window_steps": 3, "min_drop": 0.45}, None),
         ({"window_steps": 3, "max_p": 1e-9}, None),
@@ -94,7 +94,10 @@ def test_a_collapse_shows_both_windows_and_clears_when_the_reward_is_back(story:
     guarded = Guarded.begin(story, {"reward_collapse": {"window_steps": 3}})
     for number, reward in enumerate([*FALL, 0.5, 0.5, 0.5], 1):
         guarded.steps([number], metrics={REWARD: reward})
-    assert guarded.told == [("tripped", "reward_collapse", 10), ("cleared", "reward_collapse", 15)]
+    assert guarded.told == [
+        ("tripped", "reward_collapse", 12),
+        ("cleared", "reward_collapse", 15),
+    ]
     evidence = guarded.events()[0].data["evidence"]
     assert evidence["figures"]["newest"] == pytest.approx(0.1, abs=0.01)
     assert evidence["figures"]["best"] == pytest.approx(0.5, abs=0.01)
