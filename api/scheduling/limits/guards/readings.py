@@ -7,7 +7,7 @@ belong to an attempt that a rewind undid.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 
@@ -58,6 +58,9 @@ class Readings:
     session: Session
     run: Run
     guards: GuardsSpec
+    _ungraded: dict[tuple[tuple[int, int], ...], Mapping[str, int]] = field(
+        default_factory=dict, init=False
+    )
 
     @property
     def step(self) -> int:
@@ -148,12 +151,18 @@ class Readings:
         """Return the training rollouts of these steps by status, those without a grade."""
         if all(each.num_graded == each.num_rollouts for each in steps):
             return {}
+        key = tuple((each.step, each.attempt) for each in steps)
+        if key not in self._ungraded:  # two guards with the same window
+            self._ungraded[key] = self._count_ungraded(key)
+        return self._ungraded[key]
+
+    def _count_ungraded(self, steps: Sequence[tuple[int, int]]) -> Mapping[str, int]:
         records = OutcomeRecord
         query = (
             select(records.status, func.count().label("number"))
             .where(records.run_id == self.run.id)
             .where(records.split == TRAIN, records.decoding == TRAIN)
-            .where(tuple_(records.step, records.attempt).in_([(s.step, s.attempt) for s in steps]))
+            .where(tuple_(records.step, records.attempt).in_(steps))
             .where(records.status != OutcomeStatus.GRADED)
             .group_by(records.status)
         )
