@@ -34,7 +34,7 @@ from api.http.routes.results import (
     trajectories,
 )
 from api.http.routes.results.preflight import probes, prompts, validations
-from api.http.routes.runs import checkpoints, events, logs, runs
+from api.http.routes.runs import checkpoints, events, guards, logs, runs
 from api.http.routes.studies import campaigns, issues
 from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
 from api.queue import CeleryTaskQueue, TaskQueue
@@ -58,6 +58,7 @@ ROUTERS = (
     runners.router,
     attempts.router,
     events.router,
+    guards.router,
     metrics.router,
     evals.router,
     compare.router,

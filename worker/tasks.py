@@ -27,7 +27,7 @@ from worker.app import (
 from worker.clusters import blob_channel, observer, pricing, reconciler
 from worker.context import load_context
 from worker.deadlines import MESSAGE_TTL_S
-from worker.runs import driver, reaper, relay, spending, sweeps, validations
+from worker.runs import driver, guards, reaper, relay, spending, sweeps, validations
 
 FAN_OUT = {"expires": MESSAGE_TTL_S, "priority": FAN_OUT_PRIORITY}
 
@@ -40,9 +40,14 @@ def reconcile(run_id: str, must_be_due: bool = False) -> None:  # noqa: FBT001, 
 
 @task(SWEEP)
 def sweep_runs() -> None:
-    """Send a task for every due run; a lost message is made good here within one period."""
-    for run_id in sweeps.runs(load_context()):
+    """Send a task for every due run; a lost message is made good here within one period.
+
+    Guards of progress are checked afterwards: the sweep has restarted them after an outage.
+    """
+    context = load_context()
+    for run_id in sweeps.runs(context):
         app.send_task(RECONCILE_TASK, args=(run_id, True), **FAN_OUT)
+    guards.sweep(context)
 
 
 @task(CLUSTER)

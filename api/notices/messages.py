@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from hillclimb.protocol.payloads.events import GuardTripped
+
 MAX_ENVS, MAX_TABLE = 20, 2900
 """Rows and characters of a table; Slack limits a section to 3000 characters."""
 
@@ -125,6 +127,22 @@ def warning(run: RunFacts, *, sentence: str) -> Message:
         blocks=(
             _section(f":warning: *{_escape(run.name)}*: {_escape(sentence)}"),
             _context(_link(run)),
+        ),
+    )
+
+
+def guard(run: RunFacts, trip: GuardTripped) -> Message:
+    """Return the message about a guard that tripped, with its effect on the run."""
+    effect = {"alert": "The run goes on.", "pause": "The run pauses.", "stop": "The run ends."}
+    return Message(
+        text=f"{run.name}: guard {trip.message}",
+        blocks=(
+            _section(
+                f":vertical_traffic_light: *{_escape(run.name)}*, step {trip.step}: guard"
+                f" `{_escape(trip.guard)}` tripped. {effect[trip.action]}"
+            ),
+            _section(_escape(trip.evidence.message)),
+            _context(f"all guards: `hillclimb guards {run.run_id}` · {_link(run)}"),
         ),
     )
 

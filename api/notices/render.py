@@ -15,6 +15,7 @@ from api.runs.end_reasons import REASONS
 from api.runs.outbox import Claim
 from api.tables import Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.payloads.events import GuardTripped
 from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
 
 BREAKDOWNS = {"difficulties": "difficulty", "modalities": "modality"}
@@ -39,6 +40,8 @@ def render(session: Session, claim: Claim, *, public_url: str) -> Message:
         return messages.budget(facts, sentence=str(event.data["message"]))
     if claim.kind == "warning":
         return messages.warning(facts, sentence=str(event.data["message"]))
+    if claim.kind == "guard":
+        return messages.guard(facts, GuardTripped.of(event.data))
     if claim.kind == "refused":
         return messages.warning(facts, sentence=_refused(event))
     if claim.kind == "machines":

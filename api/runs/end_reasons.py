@@ -72,6 +72,15 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ReasonCode.PAUSED_BY_USER: _ends(
         Category.USER, AfterEnd.PAUSE, "A user paused it; resume it to continue."
     ),
+    ReasonCode.PAUSED_BY_GUARD: _ends(
+        Category.USER,
+        AfterEnd.PAUSE,
+        "A guard paused it; resume once the cause is fixed, or to train on in spite of it.",
+    ),
+    # Not `succeeded`: steps are missing. Not `failed`: the spec requested the end.
+    ReasonCode.STOPPED_BY_GUARD: _ends(
+        Category.USER, AfterEnd.CANCEL, "A guard stopped it; its last step is saved."
+    ),
     ReasonCode.SPEC_REJECTED: _ends(
         Category.USER, AfterEnd.FAIL, "The spec cannot be executed where it runs."
     ),

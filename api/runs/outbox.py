@@ -51,6 +51,16 @@ class Claim:
     owner: str
 
 
+_KEYS = {
+    "budget.warned": ("budget", "budget:{seq}"),
+    "checkpoint.refused": ("refused", "refused:{path}"),
+    "eval.completed": ("eval", "eval:{step}:{decoding}"),
+    "guard.tripped": ("guard", "guard:{guard}:{number}"),
+    "trainer.started": ("started", "started"),
+}
+"""Kind and key of the events that always send a message."""
+
+
 def enqueue_for_event(
     session: Session, run: Run, *, seq: int, event_type: str, data: Mapping[str, Any]
 ) -> None:
@@ -80,18 +90,13 @@ def enqueue_for_event(
 
 def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tuple[str, str] | None:
     """Return the kind of the event's message and its unique key within the run."""
-    if event_type == "budget.warned":
-        return "budget", f"budget:{seq}"
+    if event_type in _KEYS:
+        kind, key = _KEYS[event_type]
+        return kind, key.format_map({**data, "seq": seq})
     if event_type == "run.warning" and data.get("code") in (CLUSTER_NOT_ENDED, NO_PRICE):
         return "warning", f"warning:{seq}"
-    if event_type == "checkpoint.refused":
-        return "refused", f"refused:{data['path']}"
     if event_type == "run.status_changed" and _is_about_cluster(data):
         return "machines", f"machines:{seq}"
-    if event_type == "trainer.started":
-        return "started", "started"
-    if event_type == "eval.completed":
-        return "eval", f"eval:{data['step']}:{data['decoding']}"
     if event_type == "run.status_changed" and data["to"] in TERMINAL:
         return "ended", "ended"
     return None

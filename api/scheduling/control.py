@@ -74,6 +74,16 @@ def pause_for_reason(
         move(session, run, RunStatus.PAUSED, now=now, actor=actor, reason=reason)
 
 
+def stop_for_reason(
+    session: Session, run: Run, reason: tuple[ReasonCode, str], *, actor: str, now: datetime
+) -> None:
+    """End a run under way for a reason (code, message), after its trainer saved a checkpoint."""
+    run.desired_state = DesiredState.CANCELLED.value
+    run.pause_code, run.pause_message = reason[0].value, reason[1]
+    if not _end_or_stop(session, run, RunStatus.CANCELLING, reason, actor=actor, now=now):
+        move(session, run, RunStatus.CANCELLED, now=now, actor=actor, reason=reason)
+
+
 def _end_or_stop(
     session: Session,
     run: Run,

@@ -36,9 +36,7 @@ def finalize_attempt(session: Session, run: Run, attempt: Attempt, *, now: datet
             move(session, run, RunStatus.FINALIZING, now=now)
         move(session, run, RunStatus.SUCCEEDED, now=now, reason=(reason, message))
     elif run.desired_state == DesiredState.CANCELLED.value:
-        reason = ReasonCode.CANCELLED_BY_USER
-        cancelled = (reason, REASONS[reason].wording)
-        move(session, run, RunStatus.CANCELLED, now=now, reason=cancelled)
+        move(session, run, RunStatus.CANCELLED, now=now, reason=_cancellation(run))
     elif run.desired_state == DesiredState.PAUSED.value and REASONS[reason].after in PAUSABLE:
         # The pause's reason replaces that of the exit, but not a trainer's own reason to pause.
         if REASONS[reason].after is AfterEnd.RETRY or reason is ReasonCode.PAUSED_BY_USER:
@@ -47,6 +45,16 @@ def finalize_attempt(session: Session, run: Run, attempt: Attempt, *, now: datet
         move(session, run, RunStatus.PAUSED, now=now, reason=(reason, message))
     else:
         _retry_or_end(session, run, attempt, (reason, message), now=now)
+
+
+def _cancellation(run: Run) -> tuple[ReasonCode, str]:
+    """Return the reason of a guard's stop, else the user's; a pause before it does not count."""
+    if run.pause_code is not None:
+        reason = ReasonCode(run.pause_code)
+        if REASONS[reason].after is AfterEnd.CANCEL:
+            return reason, run.pause_message or REASONS[reason].wording
+    reason = ReasonCode.CANCELLED_BY_USER
+    return reason, REASONS[reason].wording
 
 
 def tail_missing(attempt: Attempt) -> bool:

@@ -22,6 +22,7 @@ from api.runs.status import AttemptState, RunStatus
 from api.runs.transitions import move, set_deadline
 from api.scheduling.attempts import hash_token
 from api.scheduling.finalize import finalize_attempt
+from api.scheduling.limits.guards.watch import watch
 from api.tables import Attempt, Run
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import (
@@ -77,6 +78,7 @@ def record(
         _begin(session, run, attempt, now=now)
         _journal(session, run, attempt, fresh)
         derive(session, run, attempt.number, fresh)
+        watch(session, run, attempt, fresh, now=now)
         _follow_end(session, run, attempt, fresh[-1], now=now)
     return IngestReply(accepted=len(fresh), last_trainer_seq=attempt.last_trainer_seq)
 

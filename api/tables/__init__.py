@@ -26,7 +26,7 @@ from api.tables.results import (
     RescoredOutcome,
     StepSignalRecord,
 )
-from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent, Runner
+from api.tables.runs import Attempt, GuardTrip, IdempotencyKey, Run, RunEvent, Runner
 
 __all__ = [
     "Base",
@@ -35,6 +35,7 @@ __all__ = [
     "Run",
     "Attempt",
     "RunEvent",
+    "GuardTrip",
     "IdempotencyKey",
     "Metric",
     "OutcomeRecord",

@@ -1,4 +1,4 @@
-"""Runs, their attempts and events, the runners of attempts, and idempotency keys."""
+"""Runs, their attempts, events and guards, the runners of attempts, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Run(Created, Base):
     __table_args__ = (
         Index("ix_runs_page", "project_id", "created_at", "id"),
         Index("ix_runs_due", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+        Index("ix_runs_stuck_at", "stuck_at", postgresql_where=text("stuck_at IS NOT NULL")),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -27,7 +28,8 @@ class Run(Created, Base):
     desired_state: Mapped[str]
     """`running`, `paused` or `cancelled`: the state that the user requested."""
     pause_code: Mapped[str | None]
-    """ReasonCode of a requested pause; null where the trainer's own end is the reason."""
+    """ReasonCode of a requested pause or of a guard's stop; null where the trainer's own end is
+    the reason."""
     pause_message: Mapped[str | None]
     spec: Mapped[dict[str, Any]]
     """The resolved RunSpec, nulls and defaults included."""
@@ -68,6 +70,11 @@ class Run(Created, Base):
     status_since: Mapped[datetime]
     deadline_at: Mapped[datetime | None]
     """Deadline of the current status; null for a status without one."""
+    progress_at: Mapped[datetime | None]
+    """When the service received the last step, evaluation, checkpoint or start of a trainer."""
+    stuck_at: Mapped[datetime | None]
+    """When the guard `stuck_progress` trips unless progress is reported before; null while it
+    cannot tell, is off, or has tripped."""
     started_at: Mapped[datetime | None]
     """Time of the first trainer's first event."""
     ended_at: Mapped[datetime | None]
@@ -134,6 +141,38 @@ class RunEvent(Base):
     """`key:NAME`, `trainer`, `runner:NAME` or `service`."""
     data: Mapped[dict[str, Any]]
     """The event without its envelope and outcomes, which are in table `outcomes`."""
+
+
+class GuardTrip(Base):
+    """An episode of a guard's condition: from the event `guard.tripped` to `guard.cleared`."""
+
+    __tablename__ = "guard_trips"
+    __table_args__ = (
+        # One open episode per guard, whatever arrives twice or at once.
+        Index(
+            "uq_guard_trips_open",
+            "run_id",
+            "guard",
+            unique=True,
+            postgresql_where=text("cleared_at IS NULL"),
+        ),
+    )
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    guard: Mapped[str] = mapped_column(primary_key=True)
+    """Its key in `guards` of the spec."""
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """Position among the guard's episodes, from 1."""
+    policy: Mapped[str]
+    action: Mapped[str]
+    """`alert`, `pause` or `stop`: less than the policy if another guard had acted before."""
+    step: Mapped[int]
+    attempt: Mapped[int]
+    tripped_at: Mapped[datetime]
+    evidence: Mapped[dict[str, Any]]
+    """`hillclimb.protocol.payloads.events.GuardEvidence` at that time."""
+    cleared_at: Mapped[datetime | None]
+    cleared_step: Mapped[int | None]
 
 
 class Runner(Base):

@@ -3,7 +3,7 @@
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
-from hillclimb.cli.runs import artifacts, control, evaluate, presets, runs, submit, watch
+from hillclimb.cli.runs import artifacts, control, evaluate, guards, presets, runs, submit, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
     capsule,
@@ -35,6 +35,7 @@ __all__ = [
     "exclusions",
     "fleet",
     "issues",
+    "guards",
     "judge",
     "lifecycle",
     "main",

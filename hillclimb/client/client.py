@@ -24,7 +24,7 @@ from hillclimb.protocol.payloads.clusters import (
     ProjectClusters,
 )
 from hillclimb.protocol.payloads.costs import BudgetPayload, CloudExclusionList, LimitsPayload
-from hillclimb.protocol.payloads.events import EventPage, EventPayload
+from hillclimb.protocol.payloads.events import EventPage, EventPayload, GuardsPayload
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
 from hillclimb.protocol.payloads.service import (
@@ -122,6 +122,10 @@ class Client(Results):
         """Return one page of events with `seq` above `after`; `types` separates by commas."""
         params = {"after": after, "limit": limit, "types": types}
         return self._http.get(EventPage, of_run(run_id, "events"), params)
+
+    def guards(self, run_id: str) -> GuardsPayload:
+        """Return the state of the run's guards, and the episodes in which one had tripped."""
+        return self._http.get(GuardsPayload, of_run(run_id, "guards"))
 
     def follow(self, run_id: str, *, after: int = 0) -> Iterator[EventPayload]:
         """Yield events as they happen until the run has ended; reconnects without losing any."""

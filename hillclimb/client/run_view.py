@@ -138,6 +138,10 @@ def _warning(view: RunView, data: Mapping[str, Any]) -> RunView:
     return replace(view, warnings=(*view.warnings, str(data["message"])))
 
 
+def _guard(view: RunView, data: Mapping[str, Any]) -> RunView:
+    return replace(view, warnings=(*view.warnings, f"guard {data['message']}"))
+
+
 def _excluded(view: RunView, data: Mapping[str, Any]) -> RunView:
     excluded = f"{data['num_excluded']} tasks are excluded from {data['dataset']}"
     return replace(view, findings=f"{view.findings}; {data['problem'] or excluded}")
@@ -169,4 +173,5 @@ _HANDLERS = {
     "validation.completed": _validation,
     "validation.excluded": _excluded,
     "run.warning": _warning,
+    "guard.tripped": _guard,
 }

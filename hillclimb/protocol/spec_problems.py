@@ -16,7 +16,6 @@ from hillclimb.spec.run import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
     {
-        "guards",
         "experiment",
         "secrets",
         "notify/webhook",

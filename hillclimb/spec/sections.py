@@ -11,6 +11,7 @@ from hillclimb.spec.backend.skypilot import BudgetSpec
 from hillclimb.spec.data import DataSpec
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.environment.prompt import PromptSpec
+from hillclimb.spec.monitoring.guards import GuardsSpec
 from hillclimb.spec.monitoring.reporting import NotifySpec, TrackingSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
@@ -82,6 +83,8 @@ class RunSections(Section):
     """Checks of a run of kind `validate`."""
     checkpoints: CheckpointSpec = CheckpointSpec()
     """Interval and retention of checkpoints."""
+    guards: GuardsSpec = GuardsSpec()
+    """Conditions under which the service warns of the run, pauses it or stops it."""
     notify: NotifySpec = NotifySpec()
     """Notifications about the run."""
     tracking: TrackingSpec = TrackingSpec()

@@ -1,7 +1,7 @@
 """The ledger of issues, and failure patterns of stored rollouts by other detectors.
 
 Revision ID: 1016
-Revises: 1012
+Revises: 1015
 """
 
 import sqlalchemy as sa
@@ -9,7 +9,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "1016"
-down_revision = "1012"
+down_revision = "1015"
 branch_labels = None
 depends_on = None
 

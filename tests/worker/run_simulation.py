@@ -57,9 +57,10 @@ class RunSimulation:
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    def submit(self, name: str = "sim") -> str:
+    def submit(self, name: str = "sim", run_spec: RunSpec | None = None) -> str:
+        made = run_spec or spec(name)
         with self.context.database.transaction() as session:
-            return submit(session, spec(name), project_id=PROJECT, actor="t", now=self.now).id
+            return submit(session, made, project_id=PROJECT, actor="t", now=self.now).id
 
     def reconcile(self, run_id: str, owner: str = "worker-1") -> bool:
         return driver.reconcile(replace(self.context, owner=owner), run_id, clock=self.clock)
@@ -98,10 +99,10 @@ class RunSimulation:
         lines = "".join(event.model_dump_json() + "\n" for event in made)
         self.context.store.put(key, lines.encode())
 
-    def running(self) -> str:
+    def running(self, run_spec: RunSpec | None = None) -> str:
         """A run whose trainer has sent its first event."""
         self.register()
-        run_id = self.submit()
+        run_id = self.submit(run_spec=run_spec)
         self.reconcile(run_id)
         assert self.claim() is not None
         self.push(self.started(1))

@@ -26,6 +26,7 @@ from hillclimb.stats.verdicts.compare import (
     Comparison,
     ComparisonTable,
     compare,
+    compare_overall,
     shared_tasks,
 )
 from hillclimb.stats.verdicts.verdict import Selection
@@ -134,9 +135,24 @@ def compare_evals(
     all planned tasks.
     """
     before, after = comparable(evals, counts)
+    return compare(before, after, selection=_selection(evals, num_candidates), rule=rule, k=k)
+
+
+def compare_all_tasks(
+    evals: tuple[Eval, Eval],
+    counts: tuple[Sequence[TaskCount], Sequence[TaskCount]],
+    *,
+    num_candidates: int,
+) -> Comparison:
+    """Return `overall` of `compare_evals`, without its tables."""
+    before, after = comparable(evals, counts)
+    return compare_overall(before, after, selection=_selection(evals, num_candidates))
+
+
+def _selection(evals: tuple[Eval, Eval], num_candidates: int) -> Selection:
+    """Return how the later evaluation was selected."""
     is_complete = all(evaluation.stopped_early is None for evaluation in evals)
-    selection = Selection(num_candidates=num_candidates, is_complete=is_complete)
-    return compare(before, after, selection=selection, rule=rule, k=k)
+    return Selection(num_candidates=num_candidates, is_complete=is_complete)
 
 
 def comparable(

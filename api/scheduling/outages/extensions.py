@@ -16,6 +16,7 @@ from api.runs.api_liveness import is_api_alive
 from api.runs.deadlines import RUNNER_LEASE_S, SERVICE_DOWN_S, UNREACHABLE_MARK_INTERVAL
 from api.runs.status import CLAIMED_STATES, AttemptState
 from api.runs.transitions import set_deadline
+from api.scheduling.limits.guards.stuck import restart_clock
 from api.scheduling.outages.deferral import ACTIVE
 from api.tables import Attempt, Cluster, Run, Runner
 
@@ -93,6 +94,7 @@ def extend_deadlines_while_store_down(session: Session, *, now: datetime) -> int
     runs = session.scalars(late).all()
     for run in runs:
         run.deadline_at = now + lease
+        run.stuck_at = max(run.stuck_at, now + lease) if run.stuck_at is not None else None
     return len(runs)
 
 
@@ -143,6 +145,7 @@ def reset_deadlines(session: Session, *, now: datetime) -> int:
     rows = session.execute(unchecked).all()
     for run, attempt in rows:
         set_deadline(run, now=now)
+        restart_clock(session, run, now=now)
         run.due_at = now
         if attempt.runner_id is not None:
             attempt.last_held_at = now

@@ -64,9 +64,9 @@ def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
     with connect() as client:
         run = client.run(run_id)
         report = _report_or_none(client, run_id)
-        warnings = client.events(run_id, types="run.warning", limit=MAX_WARNINGS)
+        warnings = client.events(run_id, types="run.warning,guard.tripped", limit=MAX_WARNINGS)
     if as_json:
-        sentences = [event.data["message"] for event in warnings.data]
+        sentences = [_sentence(event) for event in warnings.data]
         report_json = None if report is None else json_of(report)
         print_json(json_of(run) | {"report": report_json, "warnings": sentences})
         return
@@ -98,12 +98,17 @@ def warning_lines(events: Sequence[EventPayload]) -> Iterator[str]:
     """Yield a line per distinct warning, with its number and range of steps."""
     steps: dict[str, list[int | None]] = {}
     for event in events:
-        steps.setdefault(event.data["message"], []).append(event.data.get("step"))
+        steps.setdefault(_sentence(event), []).append(event.data.get("step"))
     for message, at in steps.items():
         known = [step for step in at if step is not None]
         where = f", steps {min(known)} to {max(known)}" if len(set(known)) > 1 else ""
         times = f" ({len(at)} times{where})" if len(at) > 1 else ""
         yield f"warning{times}: {message}"
+
+
+def _sentence(event: EventPayload) -> str:
+    message = str(event.data["message"])
+    return f"guard {message}" if event.type == "guard.tripped" else message
 
 
 def _instead_of_training(spec: dict[str, Any]) -> str:

@@ -158,6 +158,17 @@ def _warn(sentence: str) -> None:
     err.print(f"warning: {sentence}", style="yellow", markup=False, soft_wrap=True)
 
 
+def _guards_by_policy(guards: Json) -> str:
+    """Return a line that names the guards of each policy; empty if all of them only report."""
+    names: dict[str, list[str]] = {}
+    for name, guard in guards.items():
+        names.setdefault(guard["policy"] or "off", []).append(name)
+    if set(names) == {"alert"}:
+        return ""
+    order = [policy for policy in ("stop", "pause", "alert", "off") if policy in names]
+    return "guards  " + "; ".join(f"{policy}: {', '.join(names[policy])}" for policy in order)
+
+
 def _print_advice(planned: PlanPayload, own_estimates: list[list[str]]) -> None:
     """Print dataset, hardware and warnings on standard error: standard output is the spec."""
     if dataset := planned.dataset:
@@ -167,5 +178,7 @@ def _print_advice(planned: PlanPayload, own_estimates: list[list[str]]) -> None:
         print_hardware(planned.hardware)
     for lines in own_estimates:
         print_estimate(lines)
+    if planned.spec.get("kind") == "train" and (line := _guards_by_policy(planned.spec["guards"])):
+        err.print(line, style="dim", soft_wrap=True)
     for warning in planned.warnings:
         _warn(warning)

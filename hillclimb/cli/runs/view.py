@@ -61,7 +61,7 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
         return [f"eval at step {step} ({decoding}): {cells}", *([stop.sentence] if stop else [])]
     if kind in ("probe.completed", "validation.completed"):
         return [view.findings]
-    if kind == "run.warning":
+    if kind in ("run.warning", "guard.tripped"):
         return [f"warning: {view.warnings[-1]}"]
     return []
 

@@ -148,13 +148,21 @@ def compare(
     templates = _compare_family(of_templates, whole)
     return ComparisonTable(
         by_env=_compare_family(of_envs, replace(whole, level=ENVIRONMENTS_LEVEL)),
-        overall=_compare_family({"all": (before, after)}, whole)["all"],
+        overall=compare_overall(before, after, selection=whole.selection, rule=rule, k=k),
         seen_templates=templates["seen"],
         held_out_templates=templates["held_out"],
         selection=whole.selection,
         rule=rule,
         k=k,
     )
+
+
+def compare_overall(
+    before: Counts, after: Counts, *, selection: Selection, rule: str = VERDICT_RULE, k: int = 1
+) -> Comparison:
+    """Return `overall` of `compare`, without the tables of environments and templates."""
+    judging = _Judging(rule=RULES[rule], selection=selection, level=LEVEL, k=k)
+    return _compare_family({"all": (before, after)}, judging)["all"]
 
 
 def shared_tasks(before: Counts, after: Counts) -> tuple[Counts, Counts]:

@@ -16,6 +16,7 @@ from api.runs.outbox import claim_next, find_claimed
 from api.tables import OutboxMessage, Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import CheckpointRefused
+from hillclimb.spec.run import RunSpec
 from tests.api.fixtures.story import Story, spec
 from tests.api.fixtures.three_samples import evaluate
 from tests.fixtures.fake_slack import TOKEN, Failure, FakeSlack
@@ -95,6 +96,22 @@ def test_a_refused_checkpoint_is_a_message_with_the_reason(
     blocks = str(fake_slack.posts[1]["blocks"])
     assert "the checkpoint of step 10 is refused (not_loaded: policy/ has no token" in blocks
     assert "the run resumes from an earlier one" in blocks
+
+
+def test_a_guard_that_tripped_is_a_message_with_its_evidence_and_effect(
+    story: Story, delivery: Delivery, fake_slack: FakeSlack
+) -> None:
+    guards = {"no_signal": {"steps": 1, "policy": "pause"}}
+    body = spec(channel=CHANNEL).model_dump(mode="json") | {"guards": guards}
+    run_id = story.running(RunSpec.model_validate(body))
+    story.push(run_id, story.step(run_id, 1, {"booking": 1.0}))
+    assert deliver_due(delivery) == 2
+    post = fake_slack.posts[1]
+    assert post["text"].startswith("climb: guard no_signal: 1 steps in a row")
+    blocks = str(post["blocks"])
+    assert "step 1: guard `no_signal` tripped. The run pauses." in blocks
+    assert "without a group whose scores differ" in blocks
+    assert f"hillclimb guards {run_id}" in blocks
 
 
 def test_slow_deliveries_leave_the_rest_to_the_next_call(

@@ -27,6 +27,7 @@ READS: dict[str, Callable[[Project], Payload]] = {
     "budget": lambda p: p.client.budget(p.rented_id),
     "limits": lambda p: p.client.limits(),
     "events": lambda p: p.client.events(p.run_id, limit=3),
+    "guards": lambda p: p.client.guards(p.run_id),
     "metrics": lambda p: p.client.metrics(p.run_id),
     "evals": lambda p: p.client.evals(p.run_id),
     "compute": lambda p: p.client.compute(p.run_id),

@@ -64,7 +64,8 @@ def test_a_rewind_takes_back_the_steps_that_are_done_again() -> None:
 def test_warnings_are_kept_in_order() -> None:
     view = apply(RunView(run_id="run_1"), "run.warning", {"code": "dataset", "message": "a"})
     view = apply(view, "run.warning", {"code": "dataset_lint", "message": "b"})
-    assert view.warnings == ("a", "b")
+    view = apply(view, "guard.tripped", {"message": "no_signal: c"})
+    assert view.warnings == ("a", "b", "guard no_signal: c")
 
 
 def test_pass_at_n_is_kept_where_tasks_were_sampled_n_times() -> None:

@@ -92,6 +92,10 @@ const WORDS = {
   "budget.extended": (data) => ({
     text: "Budget extended by " + [data.usd ? `$${data.usd.toFixed(2)}` : "", data.hours ? `${data.hours} h` : ""].filter(Boolean).join(" and ") }),
   "run.warning": (data) => ({ text: data.message, tone: "warn" }),
+  "guard.tripped": (data) => ({
+    text: `Guard ${data.message}` + ({ pause: "; the run pauses", stop: "; the run ends" }[data.action] ?? ""),
+    tone: data.action === "alert" ? "warn" : "bad" }),
+  "guard.cleared": (data) => ({ text: `Guard armed again: ${data.message}` }),
   "attempt.rewound": (data) => ({ text: `Continues from step ${data.from_step}`, tone: "warn" }),
   "trainer.started": (data) => ({
     text: (data.num_parameters ? `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters` : "Trainer started, without a model")

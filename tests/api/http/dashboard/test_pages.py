@@ -184,7 +184,7 @@ def test_the_page_listens_for_every_type_of_event_there_is(served: Served) -> No
         script = browser.get("/static/fold.js").text
     types = [kind.model_fields["type"].default for kind in events.Event.__args__]
     types += ["run.created", "run.status_changed", "run.cancel_requested", "attempt.rewound"]
-    types += ["run.pause_requested"]
+    types += ["run.pause_requested", "guard.tripped", "guard.cleared"]
     types += ["attempt.scheduled", "attempt.claimed", "attempt.ended"]
     assert [name for name in types if f'"{name}"' not in script] == []
 

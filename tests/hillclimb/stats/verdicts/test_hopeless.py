@@ -1,0 +1,85 @@
+"""The chance of IMPROVED at the last step, against projections made by hand."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from statistics import NormalDist
+
+import pytest
+
+from hillclimb.stats.verdicts.hopeless import Shares, improvement_chance
+
+LEVEL = 0.025
+
+
+def shares(*passes: int) -> Shares:
+    return {("booking", str(task)): float(passed) for task, passed in enumerate(passes)}
+
+
+def drawn(random: Random, rate: float, tasks: int = 300) -> Shares:
+    return shares(*(int(random.random() < rate) for _ in range(tasks)))
+
+
+def test_a_projection_by_hand() -> None:
+    """Ten tasks that always fail, and ten that flip: the rate is 0.5, 0, 0.5 after 0, 1, 2 steps.
+
+    The line through them is flat at 1/3; its residuals are 1/6, -1/3 and 1/6 per task that flips,
+    times two.
+    """
+    high, low = shares(*[0] * 10, *[1] * 10), shares(*[0] * 20)
+    chance = improvement_chance(
+        [(0, high), (1, low), (2, high)], last_step=3, one_sided_level=LEVEL
+    )
+    assert chance is not None
+    assert (chance.num_tasks, chance.change) == (20, 0.0)
+    assert chance.projected == pytest.approx(1.0 / 3.0 - 0.5)
+    needed = -NormalDist().inv_cdf(LEVEL) * math.sqrt(max(2.0 / 22.0, 1.0 / 6.0) / 20.0)
+    assert chance.needed == pytest.approx(needed)
+    residuals = 10 * (1 / 9 + 4 / 9 + 1 / 9)
+    weights = 1.0 + 1.0 / 3.0 + (3 - 1) ** 2 / 2.0
+    error = math.sqrt((residuals + 0.5) / 22.0 * weights / 20.0)
+    assert chance.value == pytest.approx(NormalDist().cdf((chance.projected - needed) / error))
+    assert chance.projected_high - chance.projected == pytest.approx(1.959963984540054 * error)
+
+
+def test_a_rise_is_projected_to_the_last_step() -> None:
+    random = Random(1)
+    evaluations = [(10 * index, drawn(random, 0.3 + 0.03 * index)) for index in range(6)]
+    chance = improvement_chance(evaluations, last_step=100, one_sided_level=LEVEL)
+    assert chance is not None
+    assert 0.2 < chance.projected < 0.45
+    assert chance.value > 0.99
+
+
+def test_a_fall_is_hopeless_and_a_late_rise_is_not() -> None:
+    random = Random(2)
+    rates = (0.5, 0.46, 0.42, 0.38, 0.34)
+    falling = [(10 * index, drawn(random, rate)) for index, rate in enumerate(rates)]
+    chance = improvement_chance(falling, last_step=100, one_sided_level=LEVEL)
+    assert chance is not None
+    assert chance.value < 0.02
+    rising = [(50 + 10 * index, drawn(random, 0.4 + 0.05 * index)) for index in range(5)]
+    later = improvement_chance([*falling, *rising], last_step=100, one_sided_level=LEVEL)
+    assert later is not None
+    assert later.value > 0.5, "the newer half of the evaluations rises"
+
+
+def test_tasks_without_a_grade_somewhere_are_left_out() -> None:
+    random = Random(3)
+    first, second, third = (drawn(random, 0.5, tasks=40) for _ in range(3))
+    fewer = {key: share for key, share in second.items() if int(key[1]) >= 15}
+    chance = improvement_chance(
+        [(0, first), (5, fewer), (10, third)], last_step=20, one_sided_level=LEVEL
+    )
+    assert chance is not None
+    assert chance.num_tasks == 25
+
+
+def test_too_few_evaluations_or_tasks_have_no_chance() -> None:
+    random = Random(4)
+    first, second, third = (drawn(random, 0.5, tasks=9) for _ in range(3))
+    few = [(0, first), (5, second), (10, third)]
+    assert improvement_chance(few, last_step=20, one_sided_level=LEVEL) is None
+    many = [(0, drawn(random, 0.5)), (5, drawn(random, 0.5))]
+    assert improvement_chance(many, last_step=20, one_sided_level=LEVEL) is None
