@@ -11,9 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-MAX_LINE_BYTES = 64 << 20
-"""Longest line: a rollout of a million tokens takes about a sixth of it."""
+MAX_LINE_BYTES = 16 << 20
+"""Longest line (bytes): a rollout of a million tokens takes about two thirds of it."""
 MAX_KEY_CHARS = 300
+ROUNDING = 1e-9
+"""How far a sum of rewards may be outside [0, 1]."""
 UNKNOWN_SOURCE = "unknown"
 """SkyRL's name for the environment of a row without one."""
 
@@ -60,7 +62,7 @@ def parse_row(line: bytes, *, place: str) -> SkyRLRow:
 
     Raises:
         DumpRejected: the line is too long, cut off, no JSON object, lacks a key, has a value of
-            another type, or a reward that is no finite number.
+            another type, or a reward that is no number from 0 to 1.
     """
     if len(line) > MAX_LINE_BYTES:
         raise DumpRejected(f"{place}: the line has {len(line):,} bytes, more than a rollout has")
@@ -75,6 +77,11 @@ def parse_row(line: bytes, *, place: str) -> SkyRLRow:
         )
     if not math.isfinite(row.reward):
         raise DumpRejected(f"{place}: score is not a finite number")
+    if not -ROUNDING <= row.reward <= 1.0 + ROUNDING:
+        raise DumpRejected(
+            f"{place}: the score sums to {row.reward:g}, and a grade is from 0 to 1: divide the"
+            " scores of the dump by their largest possible sum"
+        )
     return row
 
 
