@@ -74,7 +74,9 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
     steps = [e for e in events if isinstance(e, StepCompleted)]
     group_size = run.spec["rollout"]["n_samples_per_prompt"]
     _upsert(session, StepSignalRecord, (r for e in steps for r in _signals(e, key, group_size)))
-    _upsert(session, Eval, (_eval(e, key) for e in events if isinstance(e, EvalCompleted)))
+    # Figures without a single outcome, as of an old run's history, are metrics alone.
+    evals = (e for e in events if isinstance(e, EvalCompleted) and e.outcomes)
+    _upsert(session, Eval, (_eval(each, key) for each in evals))
     _upsert(session, ComputeRecord, (row for e in events for row in _ledger(e, key)))
     saved = [_checkpoint(e, key) for e in events if isinstance(e, CheckpointSaved)]
     _upsert(session, Checkpoint, saved)

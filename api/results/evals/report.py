@@ -191,8 +191,13 @@ def num_candidates(session: Session, run: Run, *, last: int, first: int) -> int:
 
     The one after the last step of the schedule was fixed before the run: 1. Any other may have been
     chosen by its figures, also the latest one of a run that somebody stopped: it counts as one of
-    all evaluations that the schedule plans.
+    all evaluations that the schedule plans. Nothing is known about the schedule of an imported
+    run: each of its evaluations counts.
     """
+    if run.origin is not None and not run.origin["is_schedule_known"]:
+        return (
+            sum(step > first for step in {each.step for each in list_evals(session, run.id)}) or 1
+        )
     total, interval = run.spec["schedule"]["total_steps"], run.spec["eval"]["interval"]
     if last == total or run.spec["kind"] != "train":
         return 1

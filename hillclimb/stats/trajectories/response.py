@@ -42,8 +42,7 @@ def split_response(response: str) -> ResponseParts:
         tag, position = mark[0].lower(), mark.end()
         if mark[1] is not None:
             body_end, end_of_call = _end_of_call(response, position, mark[1])
-            if not says_done:
-                bodies.append(response[position:body_end])
+            bodies += [] if says_done else [response[position:body_end]]
             has_call, position = True, end_of_call
         elif tag == "<think>":
             end = _END_OF_THOUGHT.search(response, position)

@@ -22,6 +22,7 @@ from hillclimb.stats.trajectories.stored import turns_of
 
 SOURCE_LINE = "skyrl_line"
 """Field of a stored trajectory with the line of the dump, for an export of the same bytes."""
+MODALITIES = ("tool_use", "computer_use", "browser_use")
 INIT_FAILED, TIMEOUT, LENGTH = "env_init_failed", "timeout", "length"
 """Stop reasons of SkyRL's generator beside `stop`; the first two come with a reward of 0."""
 _NO_GRADE = {
@@ -116,7 +117,7 @@ def outcome_row(rollout: DumpedRollout, *, file: str, line: int, threshold: floa
         env_key=rollout.env_key,
         template="",
         difficulty=_difficulty(extras.get("difficulty")),
-        modality=modality if isinstance(modality, str) else "tool_use",
+        modality=modality if modality in MODALITIES else "tool_use",
         sample_index=rollout.sample_index,
         **rollout.outcome.model_dump(),
         stop_reason=rollout.stop_reason,
@@ -189,7 +190,7 @@ def _tokens(rollout: DumpedRollout, num_chars: int) -> int:
 
 
 def _difficulty(value: object) -> int | None:
-    return value if isinstance(value, int) and 1 <= value <= 3 else None  # noqa: PLR2004
+    return value if isinstance(value, int) and 1 <= value <= 3 else None
 
 
 def _env_variables(extras: Mapping[str, Any]) -> dict[str, str]:

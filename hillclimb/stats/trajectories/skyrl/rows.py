@@ -27,7 +27,7 @@ class DumpRejected(Exception):
 class SkyRLRow(BaseModel):
     """One rollout as SkyRL dumps it, keys in SkyRL's order."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
     input_prompt: str
     """The prompt with the chat template's markers."""

@@ -106,7 +106,7 @@ def _read_call(body: str) -> tuple[str | None, dict[str, Any] | None]:
     if not isinstance(value, dict):
         return None, None
     name = next((value[key] for key in _NAMES if key in value), None)
-    arguments = next((value[key] for key in _ARGUMENTS if key in value), {})
+    arguments = next((value[key] for key in _ARGUMENTS if key in value), dict[str, Any]())
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None, None
     return name, arguments
