@@ -16,7 +16,7 @@ from hillclimb.cli.runs.results import (
     verdicts,
 )
 from hillclimb.cli.stack import demo, lifecycle
-from hillclimb.cli.studies import campaigns
+from hillclimb.cli.studies import campaigns, exports, imports
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
@@ -33,7 +33,9 @@ __all__ = [
     "demo",
     "evaluate",
     "exclusions",
+    "exports",
     "fleet",
+    "imports",
     "judge",
     "lifecycle",
     "main",

@@ -8,6 +8,7 @@ HillclimbError
 ├── NoCheckpoint       the run has no checkpoint at that step
 ├── DownloadFailed     a file is missing or damaged
 ├── CapsuleRefused     a capsule is damaged, of a newer version, or lacks what a fork needs
+├── ImportSourceError  there is nothing to import, or nowhere to export to
 ├── SpecFileError      the spec file cannot be read
 └── TableTextError     a text has no table of pass rates
 """
@@ -39,6 +40,10 @@ class NotConfigured(HillclimbError):
 
 class TableTextError(HillclimbError):
     """A text has no table of pass rates."""
+
+
+class ImportSourceError(HillclimbError):
+    """There is nothing to import where the user says, or nowhere to export to."""
 
 
 class SpecFileError(HillclimbError):

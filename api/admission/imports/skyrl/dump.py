@@ -15,6 +15,7 @@ from zipfile import ZipFile
 
 from api.admission.imports.errors import ImportRejected
 from api.admission.imports.skyrl.options import SkyRLOptions
+from api.results.artifacts.skyrl_export import aggregated_key
 from hillclimb.blobs.archive.zip_file import UNREADABLE
 from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.protocol.rundir import TRAJECTORIES
@@ -170,11 +171,6 @@ def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < LARGEST or value != value
-
-
-def aggregated_key(step: int) -> str:
-    """Return the blob key, relative to the run, of a step's metrics as SkyRL wrote them."""
-    return f"attempt-1/imported/step-{step:06d}-{AGGREGATED}.json"
 
 
 def _read_rollouts(
