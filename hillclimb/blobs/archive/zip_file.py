@@ -38,7 +38,7 @@ def open_zip(path: Path, *, max_bytes: int) -> Iterator[ZipFile]:
         ArchiveRefused: it is no such file, or beyond a limit.
     """
     try:
-        _check_directory(path)
+        check_directory(path)
         archive = ZipFile(path)
     except (*UNREADABLE, ValueError) as error:
         raise ArchiveRefused(f"the file is no zip, or was cut off: {error}") from error
@@ -47,8 +47,12 @@ def open_zip(path: Path, *, max_bytes: int) -> Iterator[ZipFile]:
         yield archive
 
 
-def _check_directory(path: Path) -> None:
-    """Refuse a directory that is large, and any but the plain end of a zip file."""
+def check_directory(path: Path) -> None:
+    """Refuse a directory that is large, and any but the plain end of a zip file.
+
+    Raises:
+        ArchiveRefused: it is one of these, or no zip file.
+    """
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - END.size - LOCATOR_BYTES))

@@ -43,6 +43,10 @@ class Imports:
         options |= {"pass_threshold": pass_threshold, "total_steps": total_steps, "model": model}
         return self._upload("skyrl", file, options)
 
+    def capsule(self, file: Path) -> RunPayload:
+        """Import a capsule: a run that ended, with its events, outcomes and evaluations."""
+        return self._upload("capsule", file, {})
+
     def _upload(self, kind: str, file: Path, options: dict[str, str | float | None]) -> RunPayload:
         with file.open("rb") as content:
             return self._http.request(

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from api.admission.imports.adopt import ImportContext
+from api.admission.imports.capsule.run import import_capsule
 from api.admission.imports.errors import ImportRejected, ImportsBusy
 from api.admission.imports.skyrl.options import SkyRLOptions
 from api.admission.imports.skyrl.run import import_skyrl
@@ -73,6 +74,31 @@ async def import_skyrl_dump(
             options,
             max_bytes=services.settings.dataset_unpacked_mb * 1_000_000,
         )
+        run_id, is_new = await services.lanes.imports.run(work)
+    return await services.lanes.imports.run(
+        partial(_answer, services, caller, run_id, is_new=is_new)
+    )
+
+
+@router.post(
+    "/capsule",
+    operation_id="import_capsule",
+    summary="Import a capsule",
+    status_code=CREATED,
+    response_model=RunPayload,
+    openapi_extra=file_body(ZIP),
+)
+async def import_capsule_file(
+    request: Request, services: ServicesDep, caller: Writer
+) -> JSONResponse:
+    """Make a run that ended from a capsule: its events, outcomes and evaluations.
+
+    Every member is compared with the manifest. Checkpoints and trajectories are not in a capsule.
+    The same capsule returns the run of the first import, with status 200.
+    """
+    with tempfile.TemporaryDirectory(prefix="hillclimb-upload-") as folder:
+        path = await receive_file(request, Path(folder))
+        work = partial(import_capsule, _context(services, caller), path)
         run_id, is_new = await services.lanes.imports.run(work)
     return await services.lanes.imports.run(
         partial(_answer, services, caller, run_id, is_new=is_new)
