@@ -13,7 +13,7 @@ class ImportsError(Exception):
 
 
 class ImportRejected(ImportsError):
-    """What was sent cannot be imported."""
+    """The file is damaged, of another format, or beyond a limit."""
 
 
 class ImportsBusy(ImportsError):

@@ -7,13 +7,11 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_text
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.runs.imported import print_imported
 from hillclimb.cli.runs.results.scoring import THRESHOLD
-from hillclimb.client.client import Client
 from hillclimb.client.imports.dump import packed
-from hillclimb.protocol.payloads.runs import RunPayload
 
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 NAME = click.option("--name", metavar="NAME", help="Name of the run; default: the source's.")
@@ -59,14 +57,3 @@ def skyrl(
 def as_name(text: str) -> str:
     """Return a text as the name of an imported run."""
     return NOT_IN_NAMES.sub("_", text).lstrip("._-")[:120] or "imported"
-
-
-def print_imported(client: Client, run: RunPayload, *, as_json: bool) -> None:
-    """Print the imported run, its evaluations, and what to do with it."""
-    if as_json:
-        print_json(run)
-        return
-    out.print(f"{run.id}  {run.status}  {client.url}/runs/{run.id}", soft_wrap=True)
-    evals = client.evals(run.id).data
-    places = ", ".join(f"step {each.step} ({each.decoding})" for each in evals)
-    print_text(f"{run.name}: " + (places or "metrics alone, no outcomes"), style="dim")

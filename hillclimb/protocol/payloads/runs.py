@@ -27,7 +27,7 @@ OriginKind = Literal["skyrl", "wandb", "capsule"]
 
 
 class OriginPayload(Payload):
-    """Where an imported run comes from."""
+    """The origin of an imported run."""
 
     kind: OriginKind
     """`skyrl`: dumps of evaluations. `wandb`: the history of a W&B run. `capsule`: a capsule of

@@ -23,7 +23,7 @@ from hillclimb.cli.console import (
     table,
 )
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.studies.imports import print_imported
+from hillclimb.cli.runs.imported import print_imported
 from hillclimb.client.capsule.figures import CapsuleEval, capsule_evals
 from hillclimb.client.capsule.fork import (
     capsule_spec,

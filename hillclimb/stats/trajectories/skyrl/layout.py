@@ -21,7 +21,7 @@ class DumpPlace:
 
     @property
     def is_aggregated(self) -> bool:
-        """Whether the file has the metrics of the step instead of rollouts."""
+        """True for the metrics of the step, False for rollouts."""
         return self.name == AGGREGATED
 
     @property
