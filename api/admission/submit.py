@@ -13,6 +13,7 @@ from api.admission import dataset_resolution, planning
 from api.admission.rental import rents
 from api.clusters import exclusions, quotes
 from api.clusters.quotes import Quotes
+from api.results.comparison.config_diff import IMPORTED_MODEL
 from api.runs import store
 from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
@@ -25,9 +26,6 @@ from hillclimb.process.code_revision import code_revision
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.spec.backend.clouds import OWN_NETWORKS
 from hillclimb.spec.run import RunSpec
-
-IMPORTED_MODEL = "imported:"
-"""Beginning of `model.source` in the spec of an imported run: no model can be loaded from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

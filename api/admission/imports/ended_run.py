@@ -18,6 +18,8 @@ from hillclimb.protocol.events import Event
 from hillclimb.spec.run import RunSpec
 
 ATTEMPT = 1
+AT_ONCE = 100
+"""Events from which rows are derived together, as in a batch of ingest."""
 IMPORTED = "run.imported"
 """Type of the first event of an imported run."""
 
@@ -72,7 +74,8 @@ def record_events(
             ),
         ],
     )
-    derive(session, run, ATTEMPT, events)
+    for start in range(0, len(events), AT_ONCE):
+        derive(session, run, ATTEMPT, events[start : start + AT_ONCE])
 
 
 def imported_event(run: Run, key: RunKey) -> Draft:

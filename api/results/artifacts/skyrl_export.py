@@ -16,7 +16,7 @@ from api.results.artifacts.rollout_files import TrajectoryFiles, outcomes_of_bat
 from api.results.artifacts.trajectories import TrajectoryFilters
 from api.results.artifacts.zip_stream import Members, zip_stream
 from api.results.errors import NoSuchEval
-from api.results.evals.store import OutcomeBatch, list_evals, of_eval
+from api.results.evals.store import OutcomeBatch, list_evals, no_evaluation, of_eval
 from api.tables import OutcomeRecord, Run
 from api.tables.database import Database
 from hillclimb.blobs.base import BlobMissing, BlobStore
@@ -63,13 +63,16 @@ def prepare_export(
     Raises:
         NoSuchEval: the run has no evaluation at the step or under the decoding.
     """
-    evals = [each for each in list_evals(session, run.id) if step in (None, each.step)]
+    stored = list_evals(session, run.id)
+    if not stored:
+        raise no_evaluation(run)
+    evals = [each for each in stored if step in (None, each.step)]
     name = decoding or (evals[0].decoding if evals else None)
     batches = tuple(of_eval(run.id, each) for each in evals if each.decoding == name)
     if not batches:
         place = "" if step is None else f" at step {step}"
         under = "" if decoding is None else f" under the decoding {decoding!r}"
-        raise NoSuchEval(f"the run has no evaluation{place}{under} with outcomes to export")
+        raise NoSuchEval(f"run {run.id} has no evaluation{place}{under} to export")
     keys, num_left_out = set[str](), 0
     for batch in batches:
         records = OutcomeRecord

@@ -15,6 +15,7 @@ from api.results.evals.store import (
     count_failures,
     count_outcomes,
     list_evals,
+    no_evaluation,
     training_seconds,
 )
 from api.tables import Eval, Run
@@ -79,9 +80,11 @@ def build_report(
     """
     k, rule = options.k, options.rule
     evals = list_evals(session, run_id, threshold=options.threshold, verifier=options.verifier)
+    run = session.get_one(Run, run_id)
+    if not evals:
+        raise no_evaluation(run)
     first = _step_of(evals, before, fallback=min)
     last = _step_of(evals, after, fallback=max)
-    run = session.get_one(Run, run_id)
     candidates = num_candidates(session, run, last=last, first=first)
     sampled = [e for e in evals if e.n_samples_per_prompt >= k]
     pairs = _pairs(session, run_id, sampled, steps=(first, last), verifier=options.verifier)
@@ -154,8 +157,6 @@ def _step_of(
     evals: Sequence[Eval], step: int | None, *, fallback: Callable[[set[int]], int]
 ) -> int:
     steps = {evaluation.step for evaluation in evals}
-    if not steps:
-        raise NoSuchEval("the run has no evaluation yet")
     if step is not None and step not in steps:
         raise NoSuchEval(f"the run has no evaluation at step {step}")
     return fallback(steps) if step is None else step

@@ -47,6 +47,24 @@ class Imports:
         """Import a capsule: a run that ended, with its events, outcomes and evaluations."""
         return self._upload("capsule", file, {})
 
+    def wandb(
+        self,
+        file: Path,
+        *,
+        source: str,
+        decoding: str | None = None,
+        temperature: float | None = None,
+        model: str | None = None,
+    ) -> RunPayload:
+        """Import JSON lines of `step` and `metrics`, plain or gzip, as the metrics of a run.
+
+        `hillclimb.client.imports.history.packed` makes the file; `decoding` is that of the metrics
+        `eval/…`, by default `greedy`.
+        """
+        options: dict[str, str | float | None] = {"source": source, "decoding": decoding}
+        options |= {"temperature": temperature, "model": model}
+        return self._upload("wandb", file, options)
+
     def _upload(self, kind: str, file: Path, options: dict[str, str | float | None]) -> RunPayload:
         with file.open("rb") as content:
             return self._http.request(

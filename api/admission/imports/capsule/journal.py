@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from api.admission.imports.errors import ImportRejected
+from api.admission.imports.metrics import MAX_NAME_CHARS, is_name
 from api.results.derive import without_nul
 from api.tables.ids import new_id
 from hillclimb.blobs.archive.capsule import CapsuleArchive
@@ -23,7 +24,6 @@ from hillclimb.protocol.payloads.studies.capsule import EVENTS
 
 MAX_EVENTS = 500_000
 MAX_ATTEMPT = 1_000
-MAX_NAME_CHARS = 300
 MEASURED: dict[str, type[StepCompleted | EvalCompleted | ProbeCompleted | StepAbandoned]] = {
     "step.completed": StepCompleted,
     "eval.completed": EvalCompleted,
@@ -114,7 +114,7 @@ def _check_names(event: StoredEvent) -> None:
     metrics = event.data.get("metrics")
     names = [event.data.get("decoding", ""), *(metrics if isinstance(metrics, Mapping) else ())]
     for name in names:
-        if not isinstance(name, str) or len(name) > MAX_NAME_CHARS or not name.isprintable():
+        if not is_name(name):
             raise ImportRejected(
                 f"{EVENTS} line {event.seq}: names of metrics and decodings are printable text of"
                 f" at most {MAX_NAME_CHARS} characters."

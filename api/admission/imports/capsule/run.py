@@ -17,7 +17,7 @@ from api.admission.imports.capsule.outcomes import derive_steps, measured_by_ste
 from api.admission.imports.digest import import_digest
 from api.admission.imports.ended_run import imported_event
 from api.admission.imports.errors import ImportRejected
-from api.admission.submit import IMPORTED_MODEL
+from api.results.comparison.config_diff import IMPORTED_MODEL
 from api.runs.journal import append
 from api.runs.status import TERMINAL, DesiredState
 from api.tables import Dataset, DatasetVersion, Run, RunEvent

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 from zipfile import ZipFile
 
 from api.admission.imports.errors import ImportRejected
+from api.admission.imports.metrics import MAX_METRICS, is_metrics
 from api.admission.imports.skyrl.options import SkyRLOptions
 from api.results.artifacts.skyrl_export import aggregated_key
 from hillclimb.blobs.archive.zip_file import UNREADABLE
@@ -31,10 +32,6 @@ MAX_ROLLOUTS = 50_000
 MAX_ROLLOUTS_OF_STEP = 10_000
 """Rollouts of one evaluation, as of a run of the service."""
 MAX_METRICS_BYTES = 1 << 20
-MAX_METRICS = 5_000
-MAX_NAME_CHARS = 300
-LARGEST = 1e300
-"""Largest absolute value of a metric."""
 GZIP_LEVEL = 3
 READ_BYTES = 1 << 18
 
@@ -155,22 +152,6 @@ def _read_metrics(dump: Dump, place: DumpPlace, lines: BinaryIO, folder: Path) -
     target = folder / f"{place.step}.json"
     target.write_bytes(text)
     dump.files[aggregated_key(place.step)] = target
-
-
-def is_metrics(value: object) -> bool:
-    """Tell whether JSON is an object of printable names and numbers; NaN is one, infinity not."""
-    return (
-        isinstance(value, dict)
-        and len(value) <= MAX_METRICS
-        and all(len(name) <= MAX_NAME_CHARS and name.isprintable() for name in value)
-        and all(_is_number(each) for each in value.values())
-    )
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < LARGEST or value != value
 
 
 def _read_rollouts(

@@ -6,9 +6,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from api.results.comparison.config_diff import IMPORTED_MODEL
 from hillclimb.spec.run import RunSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$")]
+
+ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]{0,199}$")]
 
 
 def _refuse_train(name: str) -> str:
@@ -37,7 +40,7 @@ class SkyRLOptions(BaseModel):
     total_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Last step that the run was planned to have. null: not known, and the last evaluation counts
     as chosen from all of them."""
-    model: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]{0,199}$")] = "unknown"
+    model: ModelName = "unknown"
     """Name of the model that it trained, for people."""
 
     def of_rows(self) -> dict[str, object]:
@@ -59,7 +62,7 @@ def imported_spec(
         {
             "name": options.source,
             "kind": "train",
-            "model": {"source": f"imported:{options.model}"},
+            "model": {"source": f"{IMPORTED_MODEL}{options.model}"},
             "data": {"env_keys": env_keys, "dataset": {"name": "imported"}},
             "environment": {"provider": "fleet"},
             "schedule": {"total_steps": max(1, total)},

@@ -15,6 +15,8 @@ from api.admission.imports.capsule.run import import_capsule
 from api.admission.imports.errors import ImportRejected, ImportsBusy
 from api.admission.imports.skyrl.options import SkyRLOptions
 from api.admission.imports.skyrl.run import import_skyrl
+from api.admission.imports.wandb.options import WandbOptions
+from api.admission.imports.wandb.run import import_wandb
 from api.http.openapi import file_body
 from api.http.payloads.runs import run_as_json
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
@@ -99,6 +101,40 @@ async def import_capsule_file(
     with tempfile.TemporaryDirectory(prefix="hillclimb-upload-") as folder:
         path = await receive_file(request, Path(folder))
         work = partial(import_capsule, _context(services, caller), path)
+        run_id, is_new = await services.lanes.imports.run(work)
+    return await services.lanes.imports.run(
+        partial(_answer, services, caller, run_id, is_new=is_new)
+    )
+
+
+@router.post(
+    "/wandb",
+    operation_id="import_wandb",
+    summary="Import the history of a W&B run",
+    status_code=CREATED,
+    response_model=RunPayload,
+    openapi_extra=file_body("application/x-ndjson"),
+)
+async def import_wandb_history(
+    request: Request,
+    services: ServicesDep,
+    caller: Writer,
+    options: Annotated[WandbOptions, Query()],
+) -> JSONResponse:
+    """Make a run that ended from JSON lines of `step` and `metrics`, plain or gzip.
+
+    It has metrics and no outcomes: no verdict can be computed from rates alone. The same history
+    with the same options returns the run of the first import, with status 200.
+    """
+    with tempfile.TemporaryDirectory(prefix="hillclimb-upload-") as folder:
+        path = await receive_file(request, Path(folder))
+        work = partial(
+            import_wandb,
+            _context(services, caller),
+            path,
+            options,
+            max_bytes=services.settings.dataset_unpacked_mb * 1_000_000,
+        )
         run_id, is_new = await services.lanes.imports.run(work)
     return await services.lanes.imports.run(
         partial(_answer, services, caller, run_id, is_new=is_new)

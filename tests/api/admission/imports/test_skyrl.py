@@ -141,6 +141,30 @@ def _own(task_key: str, number: int) -> OutcomeRow:
     )
 
 
+def test_what_nobody_knows_is_neither_compared_nor_counted(
+    served: Served, story: Story, imported: str
+) -> None:
+    run_id = story.running(spec("own", env_keys=("github",)))
+    story.push(run_id, story.evaluation(run_id, 40, {"github": 1.0}, decoding="greedy"))
+    comparison = read(served, "/v1/compare", a=imported, b=run_id)
+    assert comparison["a"]["spent"] is None
+    sections = {each["pointer"].split("/")[1] for each in comparison["config_diff"]}
+    assert sections == {"model", "data", "eval"}
+    with served.client() as client:
+        equal = client.get("/v1/compare", params={"a": imported, "b": run_id, "at": "tokens"})
+    assert (equal.status_code, equal.json()["code"]) == (404, "no_ledger")
+
+
+def test_the_page_says_that_it_was_imported(served: Served, imported: str) -> None:
+    with served.browser() as browser:
+        browser.post("/login", data={"key": served.key, "next": "/"})
+        page, runs = browser.get(f"/runs/{imported}"), browser.get("/")
+    assert page.status_code == runs.status_code == 200
+    assert f"Imported from {RUN_NAME}: this service did not run it." in page.text
+    assert "finished every step" not in page.text
+    assert RUN_NAME in runs.text
+
+
 def test_a_capsule_of_the_run_can_be_exported(served: Served, imported: str) -> None:
     with served.client() as client:
         response = client.get(f"/v1/runs/{imported}/capsule")
