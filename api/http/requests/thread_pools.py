@@ -26,7 +26,7 @@ class BoundedPool:
     def __init__(self, *, threads: int, waiting: int, busy: type[Exception] = DatasetsBusy) -> None:
         self._limiter = CapacityLimiter(threads)
         self._waiting = waiting
-        self._busy = busy
+        self._busy, self._requests = busy, requests
 
     @property
     def num_waiting(self) -> int:
@@ -36,7 +36,7 @@ class BoundedPool:
     async def run(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, run in a thread; raises `busy` when too many wait."""
         if self.num_waiting >= self._waiting:
-            raise self._busy("Too many such requests are waiting: try again in a minute.")
+            raise self._busy(f"Too many {self._requests} are waiting: try again in a minute.")
         return await run_sync(work, limiter=self._limiter)
 
 
@@ -49,6 +49,8 @@ class DatasetPools:
     reads: BoundedPool = field(default_factory=lambda: BoundedPool(threads=6, waiting=60))
     """Pages and files of versions: up to a pass over all of its tasks."""
     imports: BoundedPool = field(
-        default_factory=lambda: BoundedPool(threads=2, waiting=8, busy=ImportsBusy)
+        default_factory=lambda: BoundedPool(
+            threads=2, waiting=8, busy=ImportsBusy, requests="imports"
+        )
     )
     """Imports of past runs: each reads its lines one by one, up to some hundred MB at once."""

@@ -102,17 +102,17 @@ class WandbRun:
             raise ImportSourceError(f"{self.address} responded with {response.status_code}")
         try:
             answer = response.json()
-            found = ((answer.get("data") or {}).get("project") or {}).get("run")
+            run = ((answer.get("data") or {}).get("project") or {}).get("run")
         except (ValueError, AttributeError) as error:
             raise ImportSourceError(f"the response of {self.address} is not W&B's") from error
         if answer.get("errors"):
             raise ImportSourceError(f"{self.address}: {_message(answer['errors'])}")
-        if not isinstance(found, dict):
+        if not isinstance(run, dict):
             raise ImportSourceError(
                 f"{self.address} has no run {self.entity}/{self.project}/{self.run_id} that this"
                 " key may read"
             )
-        return found
+        return run
 
 
 def _message(errors: object) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import func, select
 
+from api.admission.imports.errors import ImportsBusy
+from api.http.requests.thread_pools import BoundedPool, DatasetPools
 from api.runs.stored_spec import spec_of
 from api.tables import Attempt, OutboxMessage, OutcomeRecord, Run, RunEvent
 from hillclimb.blobs.disk import DiskStore
@@ -351,3 +355,13 @@ def test_an_edited_score_is_another_import(bring: Import, imported: str) -> None
         each["score"] = [0.0] * len(each["score"])
 
     assert bring(edited(GITHUB, fail)).json()["id"] != imported
+
+
+def test_too_many_imports_at_once_are_told_to_wait(served: Served, bring: Import) -> None:
+    app = served.server.config.app
+    assert isinstance(app, FastAPI)
+    pool = BoundedPool(threads=1, waiting=0, busy=ImportsBusy, requests="imports")
+    app.state.services = replace(app.state.services, lanes=DatasetPools(imports=pool))
+    response = bring()
+    assert (response.status_code, response.json()["code"]) == (503, "imports_busy")
+    assert "Too many imports are waiting" in response.json()["detail"]
