@@ -23,7 +23,14 @@ T = TypeVar("T")
 class BoundedPool:
     """A limited number of threads for one kind of work, and of requests that wait for one."""
 
-    def __init__(self, *, threads: int, waiting: int, busy: type[Exception] = DatasetsBusy) -> None:
+    def __init__(
+        self,
+        *,
+        threads: int,
+        waiting: int,
+        busy: type[Exception] = DatasetsBusy,
+        requests: str = "dataset requests",
+    ) -> None:
         self._limiter = CapacityLimiter(threads)
         self._waiting = waiting
         self._busy, self._requests = busy, requests
