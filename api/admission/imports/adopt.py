@@ -59,11 +59,10 @@ def adopt_or_store(
     Raises:
         StoreError: the blob store does not respond.
     """
-    project_id = context.caller.project_id
-    with context.database.transaction() as session:
-        existing = _find(session, project_id, origin)
+    existing = earlier_import(context, origin)
     if existing is not None:
         return existing, False
+    project_id = context.caller.project_id
     key = RunKey(
         id=new_id("run"),
         project_id=project_id,
@@ -85,6 +84,12 @@ def adopt_or_store(
         if not is_stored and files:
             context.store.delete_prefix(run_key(key.id))
     return existing or key.id, is_stored
+
+
+def earlier_import(context: ImportContext, origin: OriginPayload) -> str | None:
+    """Return the id of the run that the project has imported from the same; None without one."""
+    with context.database.transaction() as session:
+        return _find(session, context.caller.project_id, origin)
 
 
 def _find(session: Session, project_id: str, origin: OriginPayload) -> str | None:

@@ -62,6 +62,7 @@ def skyrl(
     """
     with tempfile.TemporaryDirectory(prefix="hillclimb-export-") as folder, connect() as client:
         file = Path(folder, "export.zip")
+        num_left_out = _left_out(client, run_id, step=step, decoding=decoding)
         _save(client.skyrl_dump(run_id, step=step, decoding=decoding), file)
         try:
             keys = _unpack(file, Path(folder, "member"), _open(target), force=force)
@@ -70,9 +71,12 @@ def skyrl(
         except ArchiveRefused as error:
             raise DownloadFailed(f"the export is not whole: {error}") from error
     if as_json:
-        print_json({"run_id": run_id, "target": target, "files": keys})
-    else:
-        print_text(f"{len(keys)} files in {target}, from {keys[0]} on")
+        names = {"run_id": run_id, "target": target, "files": keys}
+        print_json(names | {"num_left_out": num_left_out})
+        return
+    print_text(f"{len(keys)} files in {target}, from {keys[0]} on")
+    if num_left_out:
+        print_text(f"{num_left_out} rollouts without a grade have no row", style="yellow")
 
 
 @export.command("rollouts")
@@ -141,6 +145,17 @@ def checkpoints(
         print_json({"run_id": run_id, "place": place, "written": written, "steps": chosen})
     else:
         print_text(f"{place}: {len(written)} of {len(chosen)} steps written, the others were there")
+
+
+def _left_out(client: Client, run_id: str, *, step: int | None, decoding: str | None) -> int:
+    """Return the number of rollouts without a grade in the evaluations of an export."""
+    origin = client.run(run_id).origin
+    if origin is not None and origin.kind == "skyrl":
+        return 0
+    evals = [each for each in client.evals(run_id).data if step in (None, each.step)]
+    name = decoding or (evals[0].decoding if evals else None)
+    chosen = [each.all for each in evals if each.decoding == name]
+    return sum(rate.num_rollouts - rate.n for rate in chosen)
 
 
 def _copy(client: Client, run_id: str, step: int, store: BlobStore, place: str) -> bool:

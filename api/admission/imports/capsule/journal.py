@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,23 +12,14 @@ from api.admission.imports.metrics import MAX_NAME_CHARS, is_name
 from api.results.derive import without_nul
 from api.tables.ids import new_id
 from hillclimb.blobs.archive.capsule import CapsuleArchive
-from hillclimb.protocol.events import (
-    EvalCompleted,
-    Event,
-    ProbeCompleted,
-    StepAbandoned,
-    StepCompleted,
-)
+from hillclimb.protocol.events import Event, ProbeCompleted
 from hillclimb.protocol.payloads.studies.capsule import EVENTS
 
 MAX_EVENTS = 500_000
 MAX_ATTEMPT = 1_000
-MEASURED: dict[str, type[StepCompleted | EvalCompleted | ProbeCompleted | StepAbandoned]] = {
-    "step.completed": StepCompleted,
-    "eval.completed": EvalCompleted,
-    "probe.completed": ProbeCompleted,
-    "step.abandoned": StepAbandoned,
-}
+MODELS = {model.model_fields["type"].default: model for model in get_args(Event)}
+"""Events of a trainer by their type; the others are the service's own."""
+MEASURED = frozenset({"step.completed", "eval.completed", "probe.completed", "step.abandoned"})
 """Events from which rows follow. Those about checkpoints are not among them: their files are not
 in a capsule."""
 
@@ -81,32 +71,43 @@ def stored_events(archive: CapsuleArchive, *, last_seq: int) -> Iterator[StoredE
                 f"{EVENTS} line {number} has the seq {event.seq}: they count up from 1, to"
                 f" {MAX_EVENTS:,} at most."
             )
+        _check(event)
         yield event
     if number != last_seq:
         raise ImportRejected(f"{EVENTS} has {number} events, and the manifest {last_seq}.")
 
 
-def measured_event(
-    event: StoredEvent, *, at: datetime, outcomes: tuple[Mapping[str, Any], ...]
-) -> Event:
-    """Return the trainer's event with its outcomes, as ingest took it.
+def trainer_event(event: StoredEvent, outcomes: Sequence[Mapping[str, Any]] = ()) -> Event:
+    """Return a trainer's event with its outcomes, as ingest took it.
 
     Raises:
         ImportRejected: its fields or its outcomes are not those of such an event.
     """
-    model = MEASURED[event.type]
-    _check_names(event)
+    model = MODELS[event.type]
     fields = {name: value for name, value in event.data.items() if name in model.model_fields}
-    if model is not StepAbandoned:
+    if "outcomes" in model.model_fields:
         fields["outcomes"] = outcomes
     if isinstance(fields.get("metrics"), Mapping):  # a NaN was stored as null
         fields["metrics"] = {k: v for k, v in fields["metrics"].items() if v is not None}
     if model is ProbeCompleted:  # its facts took the place of the environments' health
         fields["environments"] = event.data.get("health") or {}
     try:
-        return model.model_validate({**fields, "trainer_seq": event.seq, "at": at})
+        made: Event = model.model_validate(
+            {**fields, "trainer_seq": event.seq, "at": event.created_at}
+        )
     except ValidationError as error:
         raise ImportRejected(f"{EVENTS} line {event.seq}: {first_fault(error)}.") from error
+    return made
+
+
+def _check(event: StoredEvent) -> None:
+    """Refuse an event of a trainer that is none: whatever reads the run relies on its fields."""
+    _check_names(event)
+    if event.type not in MODELS:
+        return
+    if event.attempt is None:
+        raise ImportRejected(f"{EVENTS} line {event.seq}: a trainer's event has an attempt.")
+    trainer_event(event)
 
 
 def _check_names(event: StoredEvent) -> None:

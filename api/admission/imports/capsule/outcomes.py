@@ -10,12 +10,13 @@ from typing import Any
 from sqlalchemy import Table, null, update
 from sqlalchemy.orm import Session
 
-from api.admission.imports.capsule.journal import MAX_ATTEMPT, MEASURED, StoredEvent, measured_event
+from api.admission.imports.capsule.journal import MAX_ATTEMPT, MEASURED, StoredEvent, trainer_event
 from api.admission.imports.errors import ImportRejected
-from api.results.derive import EVAL, TRAIN, derive
-from api.tables import OutcomeRecord, Run
+from api.results.derive import EVAL, TRAIN, derive, to_draft
+from api.tables import OutcomeRecord, Run, RunEvent
 from hillclimb.blobs.archive.capsule import CapsuleArchive
 from hillclimb.blobs.base import StoreError, checked_key
+from hillclimb.protocol.events import ProbeCompleted
 from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.protocol.payloads.studies.capsule import OUTCOMES
 
@@ -56,13 +57,12 @@ def _derive_step(session: Session, run: Run, events: list[StoredEvent], rows: Ro
     for event in events:
         place = _place(event)
         outcomes = rows.pop(place, []) if place else []
-        model = measured_event(
-            event,
-            at=event.created_at,
-            outcomes=tuple({k: v for k, v in each.items() if v is not None} for each in outcomes),
-        )
+        known = [{k: v for k, v in each.items() if v is not None} for each in outcomes]
+        model = trainer_event(event, known)
         derive(session, run, event.attempt or 1, [model])
         _restore_nulls(session, run.id, outcomes)
+        if isinstance(model, ProbeCompleted):
+            _report_again(session, run, event, model)
     if rows:
         attempt, split, decoding = next(iter(rows))
         raise ImportRejected(
@@ -121,6 +121,13 @@ def _fault(line: object) -> str | None:
     except StoreError:
         return "trajectory is no key of a file"
     return None
+
+
+def _report_again(session: Session, run: Run, event: StoredEvent, model: ProbeCompleted) -> None:
+    """Replace the verdicts in a probe's event by those of its outcomes: they are read from it."""
+    draft = to_draft(model, event.attempt or 1, pass_threshold=model.pass_threshold)
+    where = (RunEvent.run_id == run.id) & (RunEvent.seq == event.seq)
+    session.execute(update(RunEvent).where(where).values(data=draft.data))
 
 
 def _restore_nulls(session: Session, run_id: str, rows: list[dict[str, Any]]) -> None:

@@ -8,9 +8,10 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 from zipfile import ZipFile
 
 from api.admission.imports.errors import ImportRejected
@@ -54,8 +55,6 @@ class Dump:
 
     evals: dict[int, DumpedEval] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
-    digests: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of each file of the dump, by its path there."""
     num_rollouts: int = 0
 
     def at(self, step: int) -> DumpedEval:
@@ -68,6 +67,32 @@ class Dump:
         return tuple(sorted({o.env_key for each in self.evals.values() for o in each.outcomes}))
 
 
+def dump_digests(archive: ZipFile) -> dict[str, str]:
+    """Return the SHA-256 of each file of a dump, by its path there.
+
+    Raises:
+        ImportRejected: a member has another name, or is damaged.
+    """
+    digests: dict[str, str] = {}
+    for place, name in dump_places(archive):
+        digest = hashlib.sha256()
+        with _refused(name), archive.open(name) as member:
+            while block := member.read(READ_BYTES):
+                digest.update(block)
+        digests[place.path] = digest.hexdigest()
+    return digests
+
+
+@contextmanager
+def _refused(name: str) -> Iterator[None]:
+    try:
+        yield
+    except DumpRejected as error:
+        raise ImportRejected(f"{error}.") from error
+    except UNREADABLE as error:
+        raise ImportRejected(f"{name} is damaged: {error}.") from error
+
+
 def read_dump(archive: ZipFile, folder: Path, options: SkyRLOptions) -> Dump:
     """Return the dump in a zip; its rollouts are written to files in the folder.
 
@@ -75,45 +100,17 @@ def read_dump(archive: ZipFile, folder: Path, options: SkyRLOptions) -> Dump:
         ImportRejected: a member has another name, or a line is no row; the message names it.
     """
     dump = Dump()
-    for place, name in _places(archive):
-        try:
-            with archive.open(name) as member:
-                content = _Digesting(member)
-                with io.BufferedReader(content, READ_BYTES) as reader:
-                    lines = cast("BinaryIO", reader)
-                    if place.is_aggregated:
-                        _read_metrics(dump, place, lines, folder)
-                    else:
-                        _read_rollouts(dump, place, lines, folder, options)
-            dump.digests[place.path] = content.hexdigest()
-        except DumpRejected as error:
-            raise ImportRejected(f"{error}.") from error
-        except UNREADABLE as error:
-            raise ImportRejected(f"{name} is damaged: {error}.") from error
+    for place, name in dump_places(archive):
+        with _refused(name), archive.open(name) as member:
+            lines = cast("BinaryIO", io.BufferedReader(member, READ_BYTES))
+            if place.is_aggregated:
+                _read_metrics(dump, place, lines, folder)
+            else:
+                _read_rollouts(dump, place, lines, folder, options)
     return dump
 
 
-class _Digesting(io.RawIOBase):
-    """A member as it is read, with the SHA-256 of what was read."""
-
-    def __init__(self, member: Any) -> None:  # noqa: ANN401 (a binary file of zipfile)
-        self._member, self._digest = member, hashlib.sha256()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (any writable buffer)
-        data: bytes = self._member.read(len(buffer))
-        self._digest.update(data)
-        buffer[: len(data)] = data
-        return len(data)
-
-    def hexdigest(self) -> str:
-        """Return the digest of all that was read."""
-        return self._digest.hexdigest()
-
-
-def _places(archive: ZipFile) -> list[tuple[DumpPlace, str]]:
+def dump_places(archive: ZipFile) -> list[tuple[DumpPlace, str]]:
     """Return the members by step and name; raises ImportRejected for any other name."""
     members = [each.filename for each in archive.infolist() if not each.is_dir()]
     if not members or len(members) > MAX_FILES:

@@ -6,14 +6,20 @@ import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 from sqlalchemy.orm import Session
 
-from api.admission.imports.adopt import ImportContext, RunKey, adopt_or_store
+from api.admission.imports.adopt import (
+    ImportContext,
+    RunKey,
+    adopt_or_store,
+    earlier_import,
+)
 from api.admission.imports.digest import import_digest
 from api.admission.imports.ended_run import add_ended_run, record_events
 from api.admission.imports.errors import ImportRejected
-from api.admission.imports.skyrl.dump import Dump, DumpedEval, read_dump
+from api.admission.imports.skyrl.dump import Dump, DumpedEval, dump_digests, read_dump
 from api.admission.imports.skyrl.options import SkyRLOptions, imported_spec
 from api.tables import Run
 from hillclimb.blobs.archive.zip_file import ArchiveRefused, open_zip
@@ -38,25 +44,36 @@ def import_skyrl(
         ImportRejected: the file is no zip of a dump, or beyond a limit.
         StoreError: the blob store does not respond.
     """
-    with tempfile.TemporaryDirectory(prefix="hillclimb-import-") as folder:
-        try:
-            with open_zip(path, max_bytes=max_bytes) as archive:
-                dump = read_dump(archive, Path(folder), options)
-        except ArchiveRefused as error:
-            raise ImportRejected(f"{error}.") from error
-        _check(dump)
-        origin = OriginPayload(
-            kind="skyrl",
-            source=options.source,
-            digest=import_digest(dump.digests, options.of_rows()),
-            importer_version=IMPORTER_VERSION,
-            is_schedule_known=options.total_steps is not None,
-        )
+    try:
+        with (
+            open_zip(path, max_bytes=max_bytes) as archive,
+            tempfile.TemporaryDirectory(prefix="hillclimb-import-") as folder,
+        ):
+            return _import(context, archive, Path(folder), options)
+    except ArchiveRefused as error:
+        raise ImportRejected(f"{error}.") from error
 
-        def write(session: Session, key: RunKey) -> Run:
-            return _write(session, key, dump, options)
 
-        return adopt_or_store(context, origin, dump.files, write)
+def _import(
+    context: ImportContext, archive: ZipFile, folder: Path, options: SkyRLOptions
+) -> tuple[str, bool]:
+    origin = OriginPayload(
+        kind="skyrl",
+        source=options.source,
+        digest=import_digest(dump_digests(archive), options.of_rows()),
+        importer_version=IMPORTER_VERSION,
+        is_schedule_known=options.total_steps is not None,
+    )
+    # Reading the rows takes long: not for a dump that is there already.
+    if (existing := earlier_import(context, origin)) is not None:
+        return existing, False
+    dump = read_dump(archive, folder, options)
+    _check(dump)
+
+    def write(session: Session, key: RunKey) -> Run:
+        return _write(session, key, dump, options)
+
+    return adopt_or_store(context, origin, dump.files, write)
 
 
 def _check(dump: Dump) -> None:

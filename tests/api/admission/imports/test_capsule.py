@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from api.tables import Checkpoint, OutboxMessage, OutcomeRecord, Run, RunEvent
+from hillclimb.spec.run import RunSpec
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec
 from tests.api.results.spending import a_step, an_evaluation
@@ -71,10 +72,11 @@ def rewritten(content: bytes, change: Callable[[Members], object]) -> bytes:
         members = {name: old.read(name) for name in old.namelist()}
     change(members)
     manifest = json.loads(members["capsule.json"])
-    for name in manifest["members"]:
-        data = members[name]
-        digest = hashlib.sha256(data).hexdigest()
-        manifest["members"][name] = {"sha256": digest, "size_bytes": len(data)}
+    listed = manifest.get("members")
+    for name, data in members.items() if isinstance(listed, dict) else ():
+        if name in listed:
+            digest = hashlib.sha256(data).hexdigest()
+            listed[name] = {"sha256": digest, "size_bytes": len(data)}
     members["capsule.json"] = json.dumps(manifest).encode()
     buffer = io.BytesIO()
     with ZipFile(buffer, "w", ZIP_DEFLATED) as new:
@@ -131,6 +133,21 @@ def test_nobody_is_notified_and_no_checkpoint_is_promised(
             query = select(func.count()).select_from(table).where(table.run_id == run_id)
             assert session.scalar(query) == 0
         assert session.get_one(Run, run_id).spec["notify"]["slack"] is None
+
+
+def test_a_probe_keeps_its_verdicts(served: Served, story: Story) -> None:
+    probe = {"tasks_per_env": 40, "n_samples_per_prompt": 8}
+    body = spec(env_keys=("booking",)).model_dump(mode="json") | {"kind": "probe", "probe": probe}
+    run_id = story.running(RunSpec.model_validate(body))
+    story.push(run_id, story.probed(run_id, {"booking": 3}))
+    story.finish(run_id, 0)
+    imported = bring(served, capsule_of(served, run_id))
+    assert imported.status_code == 201, imported.text
+    other = imported.json()["id"]
+    with served.client() as client:
+        reports = [client.get(f"/v1/runs/{each}/probe").json() for each in (run_id, other)]
+    assert reports[0]["environments"]
+    assert reports[0] | {"run_id": ""} == reports[1] | {"run_id": ""}
 
 
 def test_its_own_capsule_has_the_same_outcomes(served: Served, capsule: bytes) -> None:
@@ -238,10 +255,12 @@ def reverse(members: Members) -> None:
         (drop("events.jsonl", -1), "and the manifest"),
         (first_line("events.jsonl", type="x"), "events.jsonl line 1: type"),
         (first_line("events.jsonl", data={"a": "\ud800"}), "cannot store"),
-        (first_line("events.jsonl", kind="eval.completed", step=-1), "has no step"),
+        (first_line("events.jsonl", kind="eval.completed", step=-1), "step: input"),
+        (first_line("events.jsonl", kind="eval.completed", step=10**7), "has no step"),
         (first_line("events.jsonl", kind="eval.completed", decoding="other"), "no event has"),
         (first_line("events.jsonl", kind="eval.completed", metrics={"x" * 400: 1}), "names of"),
         (first_line("events.jsonl", kind="eval.completed", metrics={"x": "y"}), "metrics"),
+        (first_line("events.jsonl", kind="trainer.started", versions=3), "versions"),
         (first_line("outcomes.jsonl", trajectory="../../run_x/secret"), "no key of a file"),
         (first_line("outcomes.jsonl", step="0"), "step must be a number"),
         (first_line("outcomes.jsonl", attempt=10**6), "attempt must be a number"),

@@ -185,3 +185,21 @@ def test_a_step_without_a_checkpoint_is_an_error(
     result = hc("export", "checkpoints", save(story, blobs), str(tmp_path), "--step", "11")
     assert result.exit_code == 2
     assert "no checkpoint at step 11" in result.stderr
+
+
+def test_rollouts_without_a_grade_are_counted(hc: Invoke, story: Story, tmp_path: Path) -> None:
+    run_id = story.running()
+    rates = {"booking": 0.5}
+    story.push(run_id, story.evaluation(run_id, 0, rates, infra_share=0.2))
+    story.push(run_id, story.evaluation(run_id, 40, rates, decoding="greedy"))
+    rows = from_json(hc("trajectories", run_id, "--step", "0", "--limit", "200", "--json"))["data"]
+    number = sum(row["score"] is None for row in rows)
+    assert number > 0
+    made = from_json(hc("export", "skyrl", run_id, str(tmp_path / "a"), "--json"))
+    assert made["num_left_out"] == number
+    result = hc("export", "skyrl", run_id, str(tmp_path / "b"))
+    assert f"{number} rollouts without a grade have no row" in result.stdout
+    other = from_json(
+        hc("export", "skyrl", run_id, str(tmp_path / "c"), "--decoding", "greedy", "--json")
+    )
+    assert other["num_left_out"] == 0
