@@ -102,6 +102,7 @@ class Admission:
 
         def resume_run(session: Session, now: datetime) -> tuple[Run, int]:
             run = store.lock_run(session, run_id, project_id=caller.project_id)
+            store.refuse_imported(run, "be resumed")
             refuse_unrentable(spec_of(run), self.rental)
             resumed = resume(session, run, actor=caller.actor, now=now)
             return resumed, OK if resumed.id == run_id else CREATED

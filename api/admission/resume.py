@@ -23,10 +23,12 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     The new run gets the remaining budget, less the share of earlier resumes of the same run.
 
     Raises:
+        RunImported: the run was imported.
         NothingToResume: no complete checkpoint, or the run ended and trains nothing.
         InvalidTransition: the run is still active, has finished every step, or has no budget left.
         SpecOutdated: this version rejects its spec.
     """
+    store.refuse_imported(run, "be resumed")
     status = RunStatus(run.status)
     if status is RunStatus.PAUSED:
         _refuse_exhausted(session, run, now=now)

@@ -13,6 +13,7 @@ from api.admission import dataset_resolution, planning
 from api.admission.rental import rents
 from api.clusters import exclusions, quotes
 from api.clusters.quotes import Quotes
+from api.results.comparison.config_diff import IMPORTED_MODEL
 from api.runs import store
 from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
@@ -64,7 +65,9 @@ def submit(
     warnings, not errors.
 
     Raises:
-        CheckpointNotFound: `lineage.resumed_from` names no complete checkpoint.
+        CheckpointNotFound: `lineage.resumed_from` names no complete checkpoint, or the model is
+            that of an imported run.
+        RunImported: the checkpoint would be an imported run's.
         DatasetUnusable: the spec names a dataset that the run cannot use.
         NoEligibleHardware: no candidate can execute the run.
     """
@@ -204,9 +207,18 @@ def _warning_events(
 
 
 def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
+    if spec.model.source.startswith(IMPORTED_MODEL):
+        raise CheckpointNotFound(
+            f"model.source is {spec.model.source!r}: the spec of an imported run says where its"
+            " figures come from, and its weights are not here. Name a model that this service"
+            " can load."
+        )
     source = spec.lineage.resumed_from
     if source is None:
         return
+    writer = session.get(Run, source.run_id)
+    if writer is not None and writer.project_id == project_id:
+        store.refuse_imported(writer, "be evaluated, forked or continued from a checkpoint")
     checkpoint = store.find_checkpoint(
         session, project_id, source.run_id, step=source.step, attempt=source.attempt
     )

@@ -19,8 +19,8 @@ ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_BODY_BYTES = 1_000_000
 MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 24_000_000}
 """Room for the largest event: the outcomes of `hillclimb.spec.run.MAX_ROLLOUTS` rollouts."""
-UPLOAD = re.compile(r"/v1/datasets/[^/]+/versions")
-"""The path whose body is streamed to a file: its limit is a setting."""
+UPLOAD = re.compile(r"/v1/datasets/[^/]+/versions|/v1/imports/[^/]+")
+"""Paths whose body is streamed to a file: their limit is a setting."""
 EXCLUSIONS = re.compile(r"/v1/datasets/[^/]+/exclusions")
 MAX_EXCLUSIONS_BYTES = 10_000_000
 """Room for the largest number of exclusions of a request, each with a long reason."""

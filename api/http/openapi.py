@@ -98,6 +98,12 @@ def upload_body() -> dict[str, Any]:
     return {"requestBody": {"required": False, "content": content}}
 
 
+def file_body(media_type: str) -> dict[str, Any]:
+    """Return the `openapi_extra` of a route whose body is one file."""
+    schema = {"type": "string", "format": "binary"}
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
+
+
 def install(app: FastAPI) -> None:
     """Make `app.openapi()` build the full document, once."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.admission.campaigns.errors import CampaignError, CampaignNotFound, CampaignRejected
+from api.admission.imports.errors import ImportRejected, ImportsBusy, ImportsError
 from api.clusters.errors import (
     CloudExclusionNotFound,
     ClustersError,
@@ -55,6 +56,7 @@ from api.runs.errors import (
     LeaseLost,
     NothingToResume,
     RunError,
+    RunImported,
     RunnerNotFound,
     RunNotFound,
     SpecOutdated,
@@ -134,6 +136,7 @@ KINDS: dict[type[Exception], Kind] = {
     InvalidTransition: _kind(
         HTTPStatus.CONFLICT, "invalid_transition", "The run's status does not allow it"
     ),
+    RunImported: _kind(HTTPStatus.CONFLICT, "run_imported", "The run was imported"),
     NothingToResume: _kind(
         HTTPStatus.CONFLICT, "nothing_to_resume", "There is no checkpoint to resume from"
     ),
@@ -171,6 +174,15 @@ KINDS: dict[type[Exception], Kind] = {
     CampaignNotFound: _kind(HTTPStatus.NOT_FOUND, "campaign_not_found", "No such campaign"),
     CampaignRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_campaign", "A cell's run is not valid"
+    ),
+    ImportRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_import", "It cannot be imported"
+    ),
+    ImportsBusy: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "imports_busy",
+        "Other imports are in progress",
+        retryable=True,
     ),
     NoSuchEval: _kind(HTTPStatus.NOT_FOUND, "no_such_eval", "No such evaluation"),
     DatasetNotFound: _kind(HTTPStatus.NOT_FOUND, "dataset_not_found", "No such dataset or version"),
@@ -239,6 +251,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     RegistryError,
     ClustersError,
     CampaignError,
+    ImportsError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

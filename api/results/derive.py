@@ -76,7 +76,9 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
     steps = [e for e in events if isinstance(e, StepCompleted)]
     group_size = run.spec["rollout"]["n_samples_per_prompt"]
     _upsert(session, StepSignalRecord, (r for e in steps for r in _signals(e, key, group_size)))
-    _upsert(session, Eval, (_eval(e, key) for e in events if isinstance(e, EvalCompleted)))
+    # Figures without a single outcome, as of an old run's history, are metrics alone.
+    evals = (e for e in events if isinstance(e, EvalCompleted) and e.outcomes)
+    _upsert(session, Eval, (_eval(each, key) for each in evals))
     _upsert(session, ComputeRecord, (row for e in events for row in _ledger(e, key)))
     saved = [_checkpoint(e, key) for e in events if isinstance(e, CheckpointSaved)]
     _upsert(session, Checkpoint, saved)
@@ -87,7 +89,7 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
             passed: Row = {"qualification": QUALIFIED, "refusal": None}
             _change_checkpoint(session, run.id, event.path, **passed)
         elif isinstance(event, CheckpointRefused):
-            failed = {"qualification": REFUSED, "refusal": _without_nul(event.reason)}
+            failed = {"qualification": REFUSED, "refusal": without_nul(event.reason)}
             _change_checkpoint(session, run.id, event.path, **failed)
 
 
@@ -96,17 +98,18 @@ def clean(text: str) -> Row:
     parsed: Row = json.loads(text)
     if "\\u0000" not in text:
         return parsed
-    cleaned: Row = _without_nul(parsed)
+    cleaned: Row = without_nul(parsed)
     return cleaned
 
 
-def _without_nul(value: Any) -> Any:  # noqa: ANN401 (any JSON)
+def without_nul(value: Any) -> Any:  # noqa: ANN401 (any JSON)
+    """Return JSON with U+FFFD for each U+0000, which PostgreSQL cannot store."""
     if isinstance(value, str):
         return value.replace("\x00", "\ufffd")
     if isinstance(value, list):
-        return [_without_nul(item) for item in value]
+        return [without_nul(item) for item in value]
     if isinstance(value, dict):
-        return {_without_nul(name): _without_nul(item) for name, item in value.items()}
+        return {without_nul(name): without_nul(item) for name, item in value.items()}
     return value
 
 
@@ -126,18 +129,18 @@ def _metrics(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
     decoding = event.decoding if isinstance(event, EvalCompleted) else TRAIN
     for name, value in event.metrics.items():
         if math.isfinite(value):  # a NaN stays visible as null in the event
-            place = {"name": _without_nul(name), "decoding": decoding, "step": event.step}
+            place = {"name": without_nul(name), "decoding": decoding, "step": event.step}
             yield {**key, **place, "value": value}
 
 
 def _outcomes(event: StepCompleted | EvalCompleted | ProbeCompleted, key: Row) -> Iterable[Row]:
     for outcome in event.outcomes:
-        yield {**key, "step": event.step, **_without_nul(outcome.model_dump(mode="json"))}
+        yield {**key, "step": event.step, **without_nul(outcome.model_dump(mode="json"))}
 
 
 def _signals(event: StepCompleted, key: Row, group_size: int) -> Iterable[Row]:
     for signal in step_signals(event.step, event.outcomes, group_size=group_size):
-        yield {**key, **_without_nul(asdict(signal))}
+        yield {**key, **without_nul(asdict(signal))}
 
 
 def _eval(event: EvalCompleted, key: Row) -> Row:

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from api.tables import ComputeRecord, Metric
+from api.tables import ComputeRecord, Metric, Run
 from hillclimb.protocol.events import COMPUTE_FIELDS, NOTHING_SPENT, ComputeSpent
 
 TRAIN = "train"
@@ -80,7 +80,10 @@ def read_ledger(session: Session, run_id: str) -> Ledger:
         Metric.run_id == run_id, Metric.name == OF_EVERY_STEP, Metric.decoding == TRAIN
     )
     num_counted = sum(row.is_complete and row.kind == TRAIN for row in rows)
-    return Ledger(rows=rows, is_complete=num_counted >= (session.scalar(completed) or 0))
+    is_complete = num_counted >= (session.scalar(completed) or 0)
+    is_own = session.scalar(select(Run.id).where(Run.id == run_id, Run.origin.is_(None)))
+    # Nothing says what a past run has spent: no row means unknown there, not zero.
+    return Ledger(rows=rows, is_complete=is_complete and (bool(rows) or is_own is not None))
 
 
 def total(rows: Iterable[LedgerRow]) -> ComputeSpent:

@@ -3,6 +3,7 @@
 RunError
 ├── RunNotFound            no such run in the caller's project
 ├── InvalidTransition      the run's status does not allow the request
+├── RunImported            the run was imported: there is nothing here to act on
 ├── NothingToResume        no complete checkpoint to resume from
 ├── SpecOutdated           a spec stored by another version, which this one rejects
 ├── CheckpointNotFound     lineage.resumed_from names none of the project
@@ -36,6 +37,10 @@ class RunNotFound(RunError):
 
 class InvalidTransition(RunError):
     """The run's status does not allow the request."""
+
+
+class RunImported(RunError):
+    """The run was imported: the service did not run it and has none of its checkpoints."""
 
 
 class NothingToResume(RunError):

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Integer, exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.runs.deadlines import RECHECK_S
-from api.runs.errors import AttemptNotFound, RunNotFound
+from api.runs.errors import AttemptNotFound, RunImported, RunNotFound
 from api.runs.queue_class import QueueClass, has_queue_class
 from api.runs.status import CLAIMED_STATES, RunStatus
 from api.tables import Attempt, Checkpoint, Run, RunEvent
@@ -52,6 +52,16 @@ def lock_run(session: Session, run_id: str, *, project_id: str | None = None) ->
     if run is None:
         raise RunNotFound(run_id)
     return run
+
+
+def refuse_imported(run: Run, request: str) -> None:
+    """Raise RunImported for a run that was imported; `request` ends the sentence "it cannot"."""
+    if run.origin is not None:
+        raise RunImported(
+            f"Run {run.id} was imported from {run.origin['source']} ({run.origin['kind']}): this"
+            f" service did not run it and has none of its checkpoints, so it cannot {request}."
+            " Submit a spec of your own instead."
+        )
 
 
 def list_runs(

@@ -25,8 +25,9 @@ def cancel(session: Session, run: Run, *, actor: str, now: datetime) -> None:
     """Cancel the run: at once when no trainer runs, else after its trainer saved a checkpoint.
 
     Idempotent; an ended run stays as it is. Raises InvalidTransition when the run has finished
-    every step and waits only for its last events.
+    every step and waits only for its last events, and RunImported.
     """
+    store.refuse_imported(run, "be cancelled")
     status = RunStatus(run.status)
     if status in TERMINAL or run.desired_state == DesiredState.CANCELLED.value:
         return
@@ -44,8 +45,9 @@ def pause(session: Session, run: Run, *, actor: str, now: datetime) -> None:
     """Pause the run: at once when no trainer runs, else after its trainer saved a checkpoint.
 
     That frees its slot. Idempotent. Raises InvalidTransition for a run that ended, is cancelled,
-    or has finished every step.
+    or has finished every step, and RunImported.
     """
+    store.refuse_imported(run, "be paused")
     status = RunStatus(run.status)
     if status in (RunStatus.PAUSED, RunStatus.PAUSING):
         return

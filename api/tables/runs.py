@@ -38,6 +38,9 @@ class Run(Created, Base):
     """`hillclimb.process.code_revision.CodeRevision` of the service at submission; null in runs
     stored before."""
     created_by: Mapped[str]
+    origin: Mapped[dict[str, Any] | None]
+    """`hillclimb.protocol.payloads.runs.OriginPayload` of an imported run; null for the service's
+    own. Such a run has ended: nothing schedules, resumes or messages about it."""
 
     end_code: Mapped[str | None]
     """A ReasonCode, set when the run ends or pauses; category and wording derive from it."""

@@ -16,7 +16,7 @@ from hillclimb.cli.runs.results import (
     verdicts,
 )
 from hillclimb.cli.stack import demo, lifecycle
-from hillclimb.cli.studies import campaigns, issues
+from hillclimb.cli.studies import campaigns, exports, imports, issues
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
@@ -33,9 +33,11 @@ __all__ = [
     "demo",
     "evaluate",
     "exclusions",
+    "exports",
     "fleet",
     "issues",
     "guards",
+    "imports",
     "judge",
     "lifecycle",
     "main",

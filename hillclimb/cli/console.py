@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from hillclimb.client.errors import ApiProblem, HillclimbError
+from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.base import Payload
 
 out = Console(highlight=False)
@@ -48,7 +48,7 @@ def print_text(text: str, **style: Any) -> None:
     out.print(text, markup=False, soft_wrap=True, **style)
 
 
-def print_error(error: HillclimbError, *, as_json: bool) -> None:
+def print_error(error: Exception, *, as_json: bool) -> None:
     """Print an error as sentences, or as JSON: the service's problem document."""
     if as_json:
         body = error.body if isinstance(error, ApiProblem) else {"title": str(error)}

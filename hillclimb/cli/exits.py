@@ -7,7 +7,6 @@ from enum import IntEnum
 from hillclimb.client.errors import (
     ApiProblem,
     ApiUnreachable,
-    HillclimbError,
     NoCheckpoint,
     NotConfigured,
 )
@@ -45,7 +44,7 @@ RUN_STATUS_EXIT = {
 }
 
 
-def exit_for(error: HillclimbError) -> Exit:
+def exit_for(error: Exception) -> Exit:
     """Return the exit code of an error."""
     if isinstance(error, ApiProblem):
         return Exit.NOT_FOUND if error.status == 404 else Exit.REFUSED

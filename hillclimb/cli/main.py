@@ -10,6 +10,7 @@ from typing import ParamSpec
 
 import click
 
+from hillclimb.blobs.archive.zip_file import ArchiveRefused
 from hillclimb.cli.console import print_error
 from hillclimb.cli.exits import Exit, exit_for
 from hillclimb.client.client import Client
@@ -43,7 +44,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
             function(*args, **kwargs)
         except KeyboardInterrupt:
             sys.exit(Exit.INTERRUPTED)
-        except HillclimbError as error:
+        except (HillclimbError, ArchiveRefused) as error:
             print_error(error, as_json=bool(kwargs.get("as_json")))
             sys.exit(exit_for(error))
 

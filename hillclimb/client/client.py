@@ -13,6 +13,7 @@ from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
+from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
 from hillclimb.client.resources.results import Results
 from hillclimb.client.stream.outages import RetryOutages
@@ -59,6 +60,8 @@ class Client(Results):
         """Campaigns of the project."""
         self.issues = Issues(self._http)
         """Issues of the project."""
+        self.imports = Imports(self._http)
+        """Imports of past runs."""
 
     def __enter__(self) -> Self:
         return self

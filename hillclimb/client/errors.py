@@ -7,9 +7,12 @@ HillclimbError
 ├── NotConfigured      no URL or key is configured
 ├── NoCheckpoint       the run has no checkpoint at that step
 ├── DownloadFailed     a file is missing or damaged
-├── CapsuleRefused     a capsule is damaged, of a newer version, or lacks what a fork needs
+├── ImportSourceError  there is nothing to import, or nowhere to export to
 ├── SpecFileError      the spec file cannot be read
 └── TableTextError     a text has no table of pass rates
+
+A file that is no capsule raises `hillclimb.blobs.archive.capsule.CapsuleRefused`, in client and
+service alike.
 """
 
 from __future__ import annotations
@@ -39,6 +42,10 @@ class NotConfigured(HillclimbError):
 
 class TableTextError(HillclimbError):
     """A text has no table of pass rates."""
+
+
+class ImportSourceError(HillclimbError):
+    """There is nothing to import where the user says, or nowhere to export to."""
 
 
 class SpecFileError(HillclimbError):
@@ -73,7 +80,3 @@ def _sentence(error: Mapping[str, Any]) -> str:
 
 class DownloadFailed(HillclimbError):
     """A downloaded file is missing or differs from its checksum."""
-
-
-class CapsuleRefused(HillclimbError):
-    """A capsule is damaged, of a newer version, or lacks what a fork needs."""

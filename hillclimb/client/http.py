@@ -73,9 +73,12 @@ class Http:
                 raise _problem(response)
             yield response
 
-    def file(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of a file."""
-        with self._file_errors(), self.stream(path) as response:
+    def file(
+        self, path: str, params: Mapping[str, str | float | None] | None = None
+    ) -> Iterator[bytes]:
+        """Yield the bytes of a file; parameters that are None are left out."""
+        options = {"params": without_none(params)} if params else {}
+        with self._file_errors(), self.stream(path, **options) as response:
             yield from _bytes_from(response, 0)
 
     def stored_file(self, path: str, *, start: int = 0) -> Iterator[bytes]:

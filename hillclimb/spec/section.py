@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
 from hillclimb.spec.documented import Documented
 
-EnvKey = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,63}$")]
+ENV_KEY_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
+EnvKey = Annotated[str, Field(pattern=rf"^{ENV_KEY_PATTERN.pattern}$")]
 """Key of an environment, as its platform spells it. It is part of metric names, keys of tasks and
 addresses of pages, so it has no slash, colon, space or quote."""
 ENV_KEY_FORM = "letters, digits, '.', '_' and '-', starting with a letter, at most 64 of them"

@@ -1,7 +1,7 @@
 """Episodes of guards, and when the guard of progress trips.
 
 Revision ID: 1015
-Revises: 1012
+Revises: 1013
 """
 
 import sqlalchemy as sa
@@ -9,7 +9,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "1015"
-down_revision = "1012"
+down_revision = "1013"
 branch_labels = None
 depends_on = None
 

@@ -67,6 +67,8 @@ def _why(run: Run) -> str:
     if run.end_code is None:
         return ""
     wording = REASONS[ReasonCode(run.end_code)].wording
+    if run.origin is not None:
+        return run.end_message or f"{wording} (Imported from {run.origin['source']}.)"
     adds = run.end_message and run.end_message.strip().rstrip(".") not in wording
     return f"{wording} ({run.end_message})" if adds else wording
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
+from api.admission.imports.errors import ImportsBusy
 from api.datasets.errors import DatasetsBusy
 
 T = TypeVar("T")
@@ -22,9 +23,17 @@ T = TypeVar("T")
 class BoundedPool:
     """A limited number of threads for one kind of work, and of requests that wait for one."""
 
-    def __init__(self, *, threads: int, waiting: int) -> None:
+    def __init__(
+        self,
+        *,
+        threads: int,
+        waiting: int,
+        busy: type[Exception] = DatasetsBusy,
+        requests: str = "dataset requests",
+    ) -> None:
         self._limiter = CapacityLimiter(threads)
         self._waiting = waiting
+        self._busy, self._requests = busy, requests
 
     @property
     def num_waiting(self) -> int:
@@ -32,17 +41,23 @@ class BoundedPool:
         return self._limiter.statistics().tasks_waiting
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, run in a thread; raises DatasetsBusy when too many wait."""
+        """Return the result of `work`, run in a thread; raises `busy` when too many wait."""
         if self.num_waiting >= self._waiting:
-            raise DatasetsBusy("Too many dataset requests are waiting: try again in a minute.")
+            raise self._busy(f"Too many {self._requests} are waiting: try again in a minute.")
         return await run_sync(work, limiter=self._limiter)
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetPools:
-    """Thread pools for slow work on datasets."""
+    """Thread pools for slow work on files."""
 
     works: BoundedPool = field(default_factory=lambda: BoundedPool(threads=6, waiting=12))
     """Creating, linting and comparing versions: seconds to minutes, two at once (`process`)."""
     reads: BoundedPool = field(default_factory=lambda: BoundedPool(threads=6, waiting=60))
     """Pages and files of versions: up to a pass over all of its tasks."""
+    imports: BoundedPool = field(
+        default_factory=lambda: BoundedPool(
+            threads=2, waiting=8, busy=ImportsBusy, requests="imports"
+        )
+    )
+    """Imports of past runs: each reads its lines one by one, up to some hundred MB at once."""

@@ -56,6 +56,18 @@ async def receive(request: Request, folder: Path, options: str | None) -> Upload
     return _upload(text, path, sha256)
 
 
+async def receive_file(request: Request, folder: Path) -> Path:
+    """Return the body as a file in the folder.
+
+    Raises:
+        Problem: there is no body, or the client disconnected.
+    """
+    upload = await receive(request, folder, None)
+    if upload.path is None or upload.options:
+        raise Problem(MALFORMED, "Send the file itself as the body of the request.")
+    return upload.path
+
+
 async def _to_file(request: Request, file: BinaryIO) -> str:
     digest, pending = hashlib.sha256(), bytearray()
 

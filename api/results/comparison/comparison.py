@@ -23,7 +23,7 @@ from api.results.evals.report import (
     comparison_facts,
     num_candidates,
 )
-from api.results.evals.store import count_outcomes, list_evals
+from api.results.evals.store import count_outcomes, list_evals, no_evaluation
 from api.results.ledger import compute_facts, read_ledger
 from api.tables import Eval, Run
 from hillclimb.protocol.payloads.results.compute import Amount
@@ -118,7 +118,7 @@ def _evals_at(session: Session, point: Point, options: VerdictOptions) -> dict[s
     )
     steps = [evaluation.step for evaluation in evals]
     if not steps:
-        raise NoSuchEval(f"run {point.run.id} has no evaluation yet")
+        raise no_evaluation(point.run)
     step = max(steps) if point.step is None else point.step
     if step not in steps:
         raise NoSuchEval(f"run {point.run.id} has no evaluation at step {step}")

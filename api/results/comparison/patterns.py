@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from api.results.comparison.searches import choose_version, read_searches
 from api.results.errors import NoSuchEval
-from api.results.evals.store import list_evals
-from api.tables import Eval
+from api.results.evals.store import list_evals, no_evaluation
+from api.tables import Eval, Run
 from hillclimb.stats.pass_rate import PassRate
 from hillclimb.stats.trajectories.patterns.registry import PATTERNS
 from hillclimb.stats.verdicts.issue_rule import (
@@ -59,6 +59,8 @@ def build_patterns(session: Session, run_id: str, filters: PatternFilters) -> di
         NoSuchEval: the run has no evaluation at one of these steps under the decoding.
     """
     evals = list_evals(session, run_id)
+    if not evals:
+        raise no_evaluation(session.get_one(Run, run_id))
     last = _find(evals, filters.after, filters.decoding, newest=True)
     first = _find(evals, filters.before, last.decoding, newest=False)
     version = filters.version
@@ -90,9 +92,9 @@ def _find(evals: Sequence[Eval], step: int | None, decoding: str | None, *, newe
         if (step is None or each.step == step) and (decoding is None or each.decoding == decoding)
     ]
     if not chosen:
-        place = "yet" if step is None else f"at step {step}"
+        place = "" if step is None else f" at step {step}"
         under = f" under {decoding!r}" if decoding is not None else ""
-        raise NoSuchEval(f"the run has no evaluation {place}{under}")
+        raise NoSuchEval(f"the run has no evaluation{place}{under}")
     edge = (max if newest else min)(each.step for each in chosen)
     return next(each for each in chosen if each.step == edge)
 

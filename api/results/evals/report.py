@@ -15,6 +15,7 @@ from api.results.evals.store import (
     count_failures,
     count_outcomes,
     list_evals,
+    no_evaluation,
     training_seconds,
 )
 from api.results.evals.summary import BREAKDOWNS
@@ -82,9 +83,11 @@ def build_report(
     """
     k, rule = options.k, options.rule
     evals = list_evals(session, run_id, threshold=options.threshold, verifier=options.verifier)
+    run = session.get_one(Run, run_id)
+    if not evals:
+        raise no_evaluation(run)
     first = _step_of(evals, before, fallback=min)
     last = _step_of(evals, after, fallback=max)
-    run = session.get_one(Run, run_id)
     candidates = num_candidates(session, run, last=last, first=first)
     sampled = [e for e in evals if e.n_samples_per_prompt >= k]
     pairs = _pairs(session, run_id, sampled, steps=(first, last), verifier=options.verifier)
@@ -219,8 +222,6 @@ def _step_of(
     evals: Sequence[Eval], step: int | None, *, fallback: Callable[[set[int]], int]
 ) -> int:
     steps = {evaluation.step for evaluation in evals}
-    if not steps:
-        raise NoSuchEval("the run has no evaluation yet")
     if step is not None and step not in steps:
         raise NoSuchEval(f"the run has no evaluation at step {step}")
     return fallback(steps) if step is None else step
@@ -256,8 +257,13 @@ def num_candidates(session: Session, run: Run, *, last: int, first: int) -> int:
 
     The one after the last step of the schedule was fixed before the run: 1. Any other may have been
     chosen by its figures, also the latest one of a run that somebody stopped: it counts as one of
-    all evaluations that the schedule plans.
+    all evaluations that the schedule plans. Nothing is known about the schedule of an imported
+    run: each of its evaluations counts.
     """
+    if run.origin is not None and not run.origin["is_schedule_known"]:
+        return (
+            sum(step > first for step in {each.step for each in list_evals(session, run.id)}) or 1
+        )
     total, interval = run.spec["schedule"]["total_steps"], run.spec["eval"]["interval"]
     if last == total or run.spec["kind"] != "train":
         return 1

@@ -22,8 +22,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased, make_transient
 
-from api.results.errors import NoSuchRescoring
-from api.tables import Eval, Metric, OutcomeRecord, RescoredOutcome
+from api.results.errors import NoSuchEval, NoSuchRescoring
+from api.tables import Eval, Metric, OutcomeRecord, RescoredOutcome, Run
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.stats.pass_rate import TaskCount
 
@@ -124,6 +124,17 @@ def list_evals(
             make_transient(evaluation)
             evaluation.pass_threshold = threshold
     return evals
+
+
+def no_evaluation(run: Run) -> NoSuchEval:
+    """Return the error for a run without evaluations; imported figures alone are none."""
+    if run.origin is None:
+        return NoSuchEval(f"run {run.id} has no evaluation yet")
+    return NoSuchEval(
+        f"run {run.id} was imported from {run.origin['source']} ({run.origin['kind']}) and has no"
+        " outcomes: its figures are metrics alone, from which no verdict follows. Import the dumps"
+        " of its evaluations for verdicts, comparisons and patterns"
+    )
 
 
 def count_outcomes(

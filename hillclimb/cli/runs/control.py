@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
@@ -15,16 +13,13 @@ from hillclimb.cli.console import out, print_json
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.client.client import Client
-from hillclimb.client.errors import ApiUnreachable, DownloadFailed
+from hillclimb.client.errors import DownloadFailed
+from hillclimb.client.stream.download import download
 from hillclimb.protocol.checkpoint_manifest import ManifestFile
 from hillclimb.protocol.payloads.checkpoints import CheckpointWithManifest
 from hillclimb.protocol.payloads.statuses import RunStatus
 from hillclimb.protocol.rundir import ADAPTER, POLICY
 
-PULL_TRIES = 5
-"""Connections per file before a pull fails; each resumes where the last one broke off."""
-PULL_PAUSE_S = 1.0
-BLOCK_BYTES = 1 << 20
 PAUSE_POLL_S = 0.5
 
 
@@ -125,35 +120,6 @@ def _weights(checkpoint: CheckpointWithManifest) -> list[ManifestFile]:
 def _pull_file(client: Client, run_id: str, step: int, entry: ManifestFile, directory: Path) -> str:
     """Download one file, resuming the partial download of an earlier pull."""
     target = directory / Path(*Path(entry.path).parts[1:])
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
-    with partial.open("a+b") as file:
-        digest = _digest(file, entry.size_bytes)
-        for left in reversed(range(PULL_TRIES)):
-            try:
-                for block in client.checkpoint_file(run_id, step, entry.path, start=file.tell()):
-                    digest.update(block)
-                    file.write(block)
-                break
-            except ApiUnreachable:
-                if not left:
-                    raise
-            time.sleep(PULL_PAUSE_S)
-        file.flush()
-        os.fsync(file.fileno())
-    if digest.hexdigest() != entry.sha256:
-        partial.unlink()
-        raise DownloadFailed(f"{entry.path} arrived damaged: its checksum differs; pull again")
-    partial.replace(target)
+    fetch = partial(client.checkpoint_file, run_id, step, entry.path)
+    download(lambda start: fetch(start=start), target, size=entry.size_bytes, sha256=entry.sha256)
     return str(target)
-
-
-def _digest(file: BinaryIO, size: int) -> hashlib._Hash:
-    """Return the digest of a partial file; a file that is too long is emptied first."""
-    digest = hashlib.sha256()
-    if file.tell() >= size:
-        file.truncate(0)
-    file.seek(0)
-    while block := file.read(BLOCK_BYTES):
-        digest.update(block)
-    return digest

@@ -7,8 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from hillclimb.client.capsule.archive import CapsuleArchive
-from hillclimb.client.errors import CapsuleRefused
+from hillclimb.blobs.archive.capsule import CapsuleArchive, CapsuleRefused
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.protocol.payloads.studies.capsule import EVALS, OUTCOMES
 from hillclimb.stats.pass_rate import PassRate, TaskCount, pass_rate

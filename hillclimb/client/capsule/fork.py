@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hillclimb.client.capsule.archive import CapsuleArchive
+from hillclimb.blobs.archive.capsule import CapsuleArchive, CapsuleRefused
 from hillclimb.client.client import Client
-from hillclimb.client.errors import ApiProblem, CapsuleRefused
+from hillclimb.client.errors import ApiProblem
 from hillclimb.datasets.filter.exclusions import MAX_REASON, Exclusion
 from hillclimb.datasets.format.lineage import SplitRow
 from hillclimb.datasets.format.rows import DatasetError

@@ -188,6 +188,26 @@ class Results:
         """Return one rollout with its prompt, turns and tokens."""
         return self._http.get(RolloutWithTrajectory, of_run(run_id, "trajectories", rollout_id))
 
+    def rollouts(
+        self,
+        run_id: str,
+        *,
+        env: str | None = None,
+        step: int | None = None,
+        split: str | None = None,
+        decoding: str | None = None,
+    ) -> Iterator[bytes]:
+        """Yield rollouts in bulk: JSON lines of `outcome` and `trajectory`, compressed by gzip."""
+        query = {"env": env, "step": step, "split": split, "decoding": decoding}
+        return self._http.file(of_run(run_id, "exports", "rollouts"), query)
+
+    def skyrl_dump(
+        self, run_id: str, *, step: int | None = None, decoding: str | None = None
+    ) -> Iterator[bytes]:
+        """Yield the zip of the run's evaluations in SkyRL's layout."""
+        query = {"step": step, "decoding": decoding}
+        return self._http.file(of_run(run_id, "exports", "skyrl"), query)
+
     def prompts(
         self, run_id: str, *, env: str | None = None, task: str | None = None
     ) -> PromptsPayload:

@@ -23,6 +23,27 @@ class EndReasonPayload(Payload):
     message: str
 
 
+OriginKind = Literal["skyrl", "wandb", "capsule"]
+
+
+class OriginPayload(Payload):
+    """The origin of an imported run."""
+
+    kind: OriginKind
+    """`skyrl`: dumps of evaluations. `wandb`: the history of a W&B run. `capsule`: a capsule of
+    this or another installation."""
+    source: str
+    """Name of the run where it ran."""
+    digest: str
+    """SHA-256 over what was imported and the options that change its rows: a repeated import
+    returns the run of the first."""
+    importer_version: int
+    """Version of the code that made the rows."""
+    is_schedule_known: bool
+    """The last step of `spec.schedule` is that of the plan. False: the last evaluation may have
+    been chosen by its figures, and verdicts count it as one of all that were imported."""
+
+
 class ProgressPayload(Payload):
     """Progress of the trainer."""
 
@@ -57,6 +78,8 @@ class RunSummary(Payload):
     progress: ProgressPayload
     config_hash: str
     created_by: str
+    origin: OriginPayload | None = None
+    """Null for a run of this service; else it was imported."""
     last_seq: int
     """`seq` of the newest event."""
     status_since: datetime

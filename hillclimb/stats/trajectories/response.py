@@ -20,6 +20,8 @@ class ResponseParts:
     says_done: bool
     has_call: bool
     """It opens a call, readable or not."""
+    call_bodies: tuple[str, ...] = ()
+    """Text inside each call before `<done>`, tags excluded."""
 
 
 def split_response(response: str) -> ResponseParts:
@@ -31,6 +33,7 @@ def split_response(response: str) -> ResponseParts:
     """
     thinking: list[str] = []
     text: list[str] = []
+    bodies: list[str] = []
     says_done = has_call = has_thought = False
     position = 0
     while (mark := _MARK.search(response, position)) is not None:
@@ -38,7 +41,9 @@ def split_response(response: str) -> ResponseParts:
             text.append(response[position : mark.start()])
         tag, position = mark[0].lower(), mark.end()
         if mark[1] is not None:
-            has_call, position = True, _end_of_call(response, position, mark[1])
+            body_end, end_of_call = _end_of_call(response, position, mark[1])
+            bodies += [] if says_done else [response[position:body_end]]
+            has_call, position = True, end_of_call
         elif tag == "<think>":
             end = _END_OF_THOUGHT.search(response, position)
             thinking.append(response[position : end.start() if end else len(response)])
@@ -46,6 +51,7 @@ def split_response(response: str) -> ResponseParts:
         elif tag == "</think>":
             if not has_thought:
                 thinking, text, says_done, has_call = [response[: mark.start()]], [], False, False
+                bodies.clear()
             has_thought = True
         else:
             says_done = True
@@ -56,9 +62,11 @@ def split_response(response: str) -> ResponseParts:
         text="".join(text).strip(),
         says_done=says_done,
         has_call=has_call,
+        call_bodies=tuple(bodies),
     )
 
 
-def _end_of_call(response: str, start: int, name: str) -> int:
+def _end_of_call(response: str, start: int, name: str) -> tuple[int, int]:
+    """Return where the call's body ends, and where the call ends."""
     closing = re.compile(rf"</{name}>", re.IGNORECASE).search(response, start)
-    return closing.end() if closing else len(response)
+    return closing.span() if closing else (len(response), len(response))

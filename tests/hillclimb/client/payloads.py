@@ -24,6 +24,7 @@ def run_json(**changes: Any) -> dict[str, Any]:
         "progress": {"step": 0, "total": 9, "eta_s": None, "phase": None},
         "config_hash": "0" * 64,
         "created_by": "key:test",
+        "origin": None,
         "last_seq": 1,
         "status_since": AT,
         "created_at": AT,

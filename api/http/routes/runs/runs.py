@@ -32,6 +32,7 @@ from api.runs.errors import (
     CursorRejected,
     InvalidTransition,
     NothingToResume,
+    RunImported,
     RunNotFound,
     SpecOutdated,
 )
@@ -67,6 +68,7 @@ SPEC_PROBLEMS = (
     TOO_LARGE,
     INVALID_SPEC,
     KINDS[CheckpointNotFound],
+    KINDS[RunImported],
     KINDS[DatasetUnusable],
     KINDS[NoEligibleHardware],
 )
@@ -162,7 +164,7 @@ def get_run(services: ServicesDep, caller: Reader, run_id: RunId) -> RunPayload:
     "/{run_id}/cancel",
     operation_id="cancel_run",
     summary="Cancel a run",
-    responses={**documented(NO_RUN, KINDS[InvalidTransition])},
+    responses={**documented(NO_RUN, KINDS[InvalidTransition], KINDS[RunImported])},
 )
 def cancel_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
@@ -175,7 +177,7 @@ def cancel_run(
     "/{run_id}/pause",
     operation_id="pause_run",
     summary="Pause a run",
-    responses={**documented(NO_RUN, KINDS[InvalidTransition])},
+    responses={**documented(NO_RUN, KINDS[InvalidTransition], KINDS[RunImported])},
 )
 def pause_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
@@ -194,6 +196,7 @@ def pause_run(
         **documented(
             NO_RUN,
             KINDS[InvalidTransition],
+            KINDS[RunImported],
             KINDS[NothingToResume],
             KINDS[SpecOutdated],
             KINDS[IdempotencyKeyReused],

@@ -15,8 +15,8 @@ from api.results.artifacts.capsule.rows import (
     json_document,
     outcome_lines,
 )
-from api.results.artifacts.capsule.zip_stream import Members, zip_stream
 from api.results.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.zip_stream import Members, zip_stream
 from api.tables import Dataset, DatasetVersion, Run
 from api.tables.database import Database
 from hillclimb.blobs.base import BlobMissing, BlobStore

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import yaml
 
+from hillclimb.blobs.archive.capsule import CapsuleArchive
 from hillclimb.cli.console import (
     err,
     minute,
@@ -22,7 +23,7 @@ from hillclimb.cli.console import (
     table,
 )
 from hillclimb.cli.main import command, connect, main
-from hillclimb.client.capsule.archive import CapsuleArchive
+from hillclimb.cli.runs.imported import print_imported
 from hillclimb.client.capsule.figures import CapsuleEval, capsule_evals
 from hillclimb.client.capsule.fork import (
     capsule_spec,
@@ -152,6 +153,18 @@ def fork(*, file: Path, assignments: tuple[str, ...], dataset: str | None, as_js
         out.print(f"{run.id}  {run.status}  {client.url}/runs/{run.id}", soft_wrap=True)
         same = "the same config_hash as" if is_same else "another config_hash than"
         print_text(f"{same} run {archive.manifest.run_id}: {run.config_hash[:SHORT]}", style="dim")
+
+
+@capsule.command("import")
+@FILE
+@command
+def bring(*, file: Path, as_json: bool) -> None:
+    """Import the run of a capsule: it has ended, with its events, outcomes and evaluations.
+
+    Importing the same capsule again returns the run of the first import.
+    """
+    with _open(file), connect() as client:
+        print_imported(client, client.imports.capsule(file), as_json=as_json)
 
 
 def _ready(client: Client, archive: CapsuleArchive, name: str | None) -> dict[str, Any]:

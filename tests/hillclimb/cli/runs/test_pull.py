@@ -41,7 +41,7 @@ def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def proxy(rclone: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setattr("hillclimb.cli.runs.control.PULL_PAUSE_S", 0.0)
+    monkeypatch.setattr("hillclimb.client.stream.download.PAUSE_S", 0.0)
     with FaultyProxy(rclone).serve() as running:
         yield running
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from api.clusters import store as clusters
+from hillclimb.blobs.archive import capsule as archive
 from hillclimb.cli.exits import Exit
-from hillclimb.client.capsule import archive
 from hillclimb.process.code_revision import code_revision
 from tests.api.clusters.cluster_story import rented
 from tests.api.datasets.samples import PLAYED, lines, tasks
@@ -290,3 +290,14 @@ def test_unknown_runs_and_those_of_other_projects_are_not_found(
     with served.client() as owner:
         refused = owner.get(f"/v1/runs/{run_id}/capsule?tasks=perhaps")
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+
+
+def test_a_capsule_is_imported_once(hc: Invoke, run_id: str, capsule: Path) -> None:
+    first = from_json(hc("capsule", "import", str(capsule), "--json"))
+    assert (first["origin"]["kind"], first["origin"]["source"]) == ("capsule", run_id)
+    assert first["id"] != run_id
+    again = hc("capsule", "import", str(capsule))
+    assert again.stdout.startswith(first["id"])
+    assert "step 0 (sampled), step 40 (sampled)" in again.stdout
+    rewrite(capsule, lambda members: members.update({"spec.json": b"{}"}))
+    assert hc("capsule", "import", str(capsule)).exit_code == Exit.USAGE

@@ -36,10 +36,13 @@ class _Outlet:
         return content
 
 
+Seal = Callable[[Mapping[str, CapsuleMember]], bytes]
+
+
 def zip_stream(
-    members: Members, last: str, seal: Callable[[Mapping[str, CapsuleMember]], bytes]
+    members: Members, last: str | None = None, seal: Seal | None = None
 ) -> Iterator[bytes]:
-    """Yield the bytes of a zip with these members, then the member `last`.
+    """Yield the bytes of a zip with these members, then the member `last` if there is one.
 
     `seal` returns the content of `last` from size and SHA-256 of every other member. The same
     members give the same bytes.
@@ -55,7 +58,8 @@ def zip_stream(
                     member.write(chunk)
                     yield outlet.take()
             sizes[name] = CapsuleMember(sha256=digest.hexdigest(), size_bytes=size)
-        archive.writestr(_info(last), seal(sizes))
+        if last is not None and seal is not None:
+            archive.writestr(_info(last), seal(sizes))
     yield outlet.take()
 
 

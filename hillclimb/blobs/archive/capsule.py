@@ -8,16 +8,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from pydantic import ValidationError
 
-from hillclimb.client.errors import CapsuleRefused
+from hillclimb.blobs.archive.zip_file import ENCRYPTED, UNREADABLE, ArchiveRefused
 from hillclimb.protocol.payloads.studies.capsule import (
     CAPSULE_SCHEMA,
     MANIFEST,
@@ -33,9 +32,10 @@ MAX_DOCUMENT = 64 << 20
 MAX_ROWS = 4 << 30
 """Limit of the unpacked rows of a dataset (bytes)."""
 CHUNK_BYTES = 1 << 20
-ENCRYPTED = 0x1
-UNREADABLE = (BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError)
-"""Errors of `zipfile` and `gzip` for damaged content."""
+
+
+class CapsuleRefused(ArchiveRefused):
+    """A capsule is damaged, of a newer version, or lacks what a fork needs."""
 
 
 class CapsuleArchive:
@@ -82,7 +82,7 @@ class CapsuleArchive:
         """Tell whether the capsule has this member."""
         return name in self.manifest.members
 
-    def document(self, name: str) -> Any:
+    def document(self, name: str) -> Any:  # noqa: ANN401 (any JSON)
         """Return a member that is one JSON document."""
         return _document(self._archive, name)
 
@@ -154,7 +154,7 @@ def _manifest(content: object) -> CapsuleManifest:
         raise CapsuleRefused(f"{MANIFEST} is not valid: {place}: {first['msg']}") from error
 
 
-def _document(archive: ZipFile, name: str) -> Any:
+def _document(archive: ZipFile, name: str) -> Any:  # noqa: ANN401 (any JSON)
     with _reading(archive, name) as content:
         text = content.read()
     try:

@@ -1,0 +1,1 @@
+"""A capsule, of this or another installation, as an imported run."""

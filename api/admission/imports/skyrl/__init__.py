@@ -1,0 +1,1 @@
+"""SkyRL's dumps of evaluations as an imported run."""

@@ -1,0 +1,169 @@
+"""Streams stored rollouts: outcomes from the table, trajectories from their files, in their order.
+
+A file is fetched once per evaluation and read line by line, so that memory does not grow with it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self, cast
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from api.results.artifacts.trajectories import TrajectoryFilters, outcome_facts
+from api.results.evals.store import OutcomeBatch
+from api.tables import OutcomeRecord
+from api.tables.database import Database
+from hillclimb.blobs.base import BlobMissing, BlobStore
+from hillclimb.protocol.payloads.results.rollouts import RolloutPayload
+from hillclimb.protocol.rundir import attempt_name, run_key
+
+MAX_LINE_BYTES = 64 << 20
+"""Longest line of a trajectory file; a longer one counts as missing."""
+GZIP = 31
+"""Window bits of `zlib` for a stream in gzip's format."""
+DAMAGED = (OSError, EOFError, zlib.error)
+
+
+@dataclass(slots=True)
+class TrajectoryFiles:
+    """Lines of trajectory files by position; keeps the last file in a folder of its own."""
+
+    store: BlobStore
+    run_id: str
+    _folder: tempfile.TemporaryDirectory[str] = field(
+        default_factory=lambda: tempfile.TemporaryDirectory(prefix="hillclimb-rollouts-")
+    )
+    _key: str = ""
+    _file: BinaryIO | None = None
+    _next: int = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+        self._folder.cleanup()
+
+    def line(self, outcome: OutcomeRecord) -> bytes | None:
+        """Return the stored line of an outcome, without its end; None if missing or damaged.
+
+        Raises:
+            StoreError: the store does not respond.
+        """
+        key = run_key(self.run_id, attempt_name(outcome.attempt), outcome.trajectory)
+        try:
+            if key != self._key:
+                self._fetch(key)
+            return None if self._file is None else self._read(outcome.trajectory_line)
+        except DAMAGED:
+            self._close()
+            return None
+
+    def _fetch(self, key: str) -> None:
+        self._close()
+        self._key = key
+        path = Path(self._folder.name, "file")
+        try:
+            self.store.get_file(key, path)
+        except BlobMissing:
+            return
+        self._file, self._next = cast("BinaryIO", gzip.open(path, "rb")), 0  # noqa: SIM115
+
+    def _read(self, number: int) -> bytes | None:
+        assert self._file is not None
+        if number < self._next:
+            self._file.seek(0)
+            self._next = 0
+        line = b""
+        while self._next <= number:
+            line = self._file.readline(MAX_LINE_BYTES)
+            self._next += 1
+            if not line.endswith(b"\n"):
+                return None
+        return line.removesuffix(b"\n")
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+
+def batches(
+    session: Session, run_id: str, filters: TrajectoryFilters, *, pass_threshold: float
+) -> list[OutcomeBatch]:
+    """Return the steps, splits and decodings with outcomes that the filters let through."""
+    columns = (
+        OutcomeRecord.step,
+        OutcomeRecord.split,
+        OutcomeRecord.decoding,
+        OutcomeRecord.attempt,
+    )
+    query = select(*columns).where(OutcomeRecord.run_id == run_id, *_conditions(filters))
+    return [
+        OutcomeBatch(
+            run_id=run_id,
+            split=split,
+            decoding=decoding,
+            step=step,
+            attempt=attempt,
+            pass_threshold=pass_threshold,
+        )
+        for step, split, decoding, attempt in session.execute(query.distinct().order_by(*columns))
+    ]
+
+
+def outcomes_of_batch(
+    session: Session, batch: OutcomeBatch, filters: TrajectoryFilters
+) -> list[OutcomeRecord]:
+    """Return the outcomes of a batch in the order of their files and lines."""
+    query = select(OutcomeRecord).where(*batch.where(), *_conditions(filters))
+    order = (OutcomeRecord.trajectory, OutcomeRecord.trajectory_line, OutcomeRecord.rollout_id)
+    return list(session.scalars(query.order_by(*order)))
+
+
+def rollout_lines(
+    database: Database,
+    store: BlobStore,
+    chosen: list[OutcomeBatch],
+    filters: TrajectoryFilters,
+) -> Iterator[bytes]:
+    """Yield the rollouts as JSON lines, compressed by gzip: `{"outcome": …, "trajectory": …}`.
+
+    The trajectory is null where its file is not in the store, or damaged.
+    """
+    packer = zlib.compressobj(wbits=GZIP)
+    for batch in chosen:
+        with database.transaction() as session:
+            outcomes = outcomes_of_batch(session, batch, filters)
+        with TrajectoryFiles(store, batch.run_id) as files:
+            for outcome in outcomes:
+                facts = outcome_facts(outcome, threshold=batch.pass_threshold)
+                head = RolloutPayload.model_validate(facts).model_dump_json().encode()
+                line = files.line(outcome) or b"null"
+                block = packer.compress(b'{"outcome":' + head + b',"trajectory":' + line + b"}\n")
+                if block:
+                    yield block
+    yield packer.flush()
+
+
+def _conditions(filters: TrajectoryFilters) -> list[ColumnElement[bool]]:
+    columns = {
+        OutcomeRecord.env_key: filters.env,
+        OutcomeRecord.step: filters.step,
+        OutcomeRecord.split: filters.split,
+        OutcomeRecord.decoding: filters.decoding,
+    }
+    return [column == value for column, value in columns.items() if value is not None]

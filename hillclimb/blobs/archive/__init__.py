@@ -1,0 +1,1 @@
+"""Zip files that anybody may have made: capsules, and dumps to import."""
