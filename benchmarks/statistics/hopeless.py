@@ -24,8 +24,8 @@ import numpy as np
 
 from hillclimb.spec.monitoring.guards import HopelessGuard
 from hillclimb.stats.verdicts.compare import LEVEL
-from hillclimb.stats.verdicts.hopeless import improvement_chance
 from hillclimb.stats.verdicts.rule_v2 import RuleV2
+from hillclimb.stats.verdicts.stopping.hopeless import improvement_chance
 from hillclimb.stats.verdicts.verdict import PairedSample, Selection, Verdict
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hillclimb.spec.monitoring.guards import RewardCollapseGuard
-from hillclimb.stats.verdicts.reward_drop import reward_drop
+from hillclimb.stats.verdicts.stopping.reward_drop import reward_drop
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "reward_collapse.json"
 GUARD = RewardCollapseGuard()

@@ -3,7 +3,7 @@
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
-from hillclimb.cli.runs import artifacts, control, evaluate, guards, presets, runs, submit, watch
+from hillclimb.cli.runs import artifacts, control, guards, runs, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
     capsule,
@@ -15,6 +15,7 @@ from hillclimb.cli.runs.results import (
     signal,
     verdicts,
 )
+from hillclimb.cli.runs.submission import evaluate, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, exports, imports, issues
 from hillclimb.cli.tools import fleet, tinker

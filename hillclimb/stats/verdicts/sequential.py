@@ -19,8 +19,8 @@ from typing import Literal
 from hillclimb.stats.evidence import log_e_value
 from hillclimb.stats.pass_rate import TaskCount, exact_pass_at_k
 from hillclimb.stats.verdicts.compare import LEVEL, Counts, compare, shared_tasks
-from hillclimb.stats.verdicts.futility import DecisionChance
 from hillclimb.stats.verdicts.rule_v2 import RuleV2, log_e_value_of_decision
+from hillclimb.stats.verdicts.stopping.futility import DecisionChance
 from hillclimb.stats.verdicts.verdict import MIN_TASKS, Selection, Verdict
 
 MIN_FUTILE_TASKS = 3 * MIN_TASKS

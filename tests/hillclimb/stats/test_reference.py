@@ -18,7 +18,7 @@ from hillclimb.stats.pass_rate import pass_at_k, variance_per_prompt
 from hillclimb.stats.power import detectable_paired, detectable_unpaired, paired_size, unpaired_size
 from hillclimb.stats.signal_estimate import signal_of_task
 from hillclimb.stats.signal_report import StepSignal, report_signal
-from hillclimb.stats.verdicts.futility import DecisionChance
+from hillclimb.stats.verdicts.stopping.futility import DecisionChance
 from hillclimb.stats.verdicts.unpaired import fisher_exact
 
 FILE = Path(__file__).parents[3] / "benchmarks" / "results" / "statistics_reference.json"

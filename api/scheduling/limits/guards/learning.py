@@ -7,7 +7,7 @@ from statistics import median
 from api.scheduling.limits.guards.condition import GuardCheck, condition_of
 from api.scheduling.limits.guards.readings import ADVANTAGES, DRIFT, REWARD, Readings
 from hillclimb.protocol.payloads.events import GuardEvidence
-from hillclimb.stats.verdicts.reward_drop import reward_drop
+from hillclimb.stats.verdicts.stopping.reward_drop import reward_drop
 
 
 def check_no_signal(readings: Readings) -> GuardCheck:

@@ -11,8 +11,8 @@ from hillclimb.protocol.payloads.events import GuardEvidence
 from hillclimb.spec.monitoring.guards import EvalFlatGuard
 from hillclimb.stats.pass_rate import TaskCount
 from hillclimb.stats.verdicts.compare import LEVEL, Comparison
-from hillclimb.stats.verdicts.hopeless import ImprovementChance, improvement_chance
 from hillclimb.stats.verdicts.rule_v2 import RuleV2
+from hillclimb.stats.verdicts.stopping.hopeless import ImprovementChance, improvement_chance
 from hillclimb.stats.verdicts.verdict import Selection, Verdict
 
 STILL = (Verdict.FLAT, Verdict.FAILING, Verdict.REGRESSED, Verdict.SATURATED)

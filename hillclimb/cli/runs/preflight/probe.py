@@ -10,7 +10,7 @@ import click
 from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.submit import SET
+from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem

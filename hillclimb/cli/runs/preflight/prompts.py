@@ -14,7 +14,7 @@ from hillclimb.cli.console import out, print_json, print_table, print_text, tabl
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.submit import SET, SPEC
+from hillclimb.cli.runs.submission.submit import SET, SPEC
 from hillclimb.client.client import Client
 from hillclimb.client.errors import HillclimbError
 from hillclimb.client.spec_file import read_spec

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import pytest
 
-from hillclimb.stats.verdicts.hopeless import Shares, improvement_chance
+from hillclimb.stats.verdicts.stopping.hopeless import Shares, improvement_chance
 
 LEVEL = 0.025
 

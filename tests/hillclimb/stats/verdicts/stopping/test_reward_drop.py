@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from hillclimb.stats.verdicts.reward_drop import (
+from hillclimb.stats.verdicts.stopping.reward_drop import (
     neighbour_correlation,
     reward_drop,
     student_upper_tail,

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 
-from hillclimb.stats.verdicts.futility import DecisionChance
+from hillclimb.stats.verdicts.stopping.futility import DecisionChance
 
 
 def chance(differences: list[int], *, planned: int, level: float = 0.025) -> float:

@@ -1,0 +1,1 @@
+"""Commands that submit a run: a spec, an evaluation, a fork."""

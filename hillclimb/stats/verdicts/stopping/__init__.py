@@ -1,0 +1,1 @@
+"""Stopping rules: evaluations whose verdict stands, runs that cannot improve, or get worse."""
