@@ -115,7 +115,7 @@ def test_it_pauses_the_run_before_the_deadline_ends_it(sim: RunSimulation) -> No
     assert deadline is not None
     assert sim.now < deadline
     run = sim.run(run_id)
-    assert (run.status, run.pause_code) == ("pausing", "paused_by_guard")
+    assert (run.status, run.pause_code, run.stuck_at) == ("pausing", "paused_by_guard", None)
 
 
 @pytest.mark.usefixtures("api")
