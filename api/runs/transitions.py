@@ -47,6 +47,7 @@ def move(
     if to is not RunStatus.RUNNING:
         run.progress_eta_s = None
         run.progress_phase = None
+        run.stuck_at = None
     data: dict[str, object] = {"from": before.value, "to": to.value}
     if reason:
         data["reason"] = end_reason(reason[0], reason[1])

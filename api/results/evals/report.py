@@ -29,8 +29,9 @@ from hillclimb.stats.verdicts.compare import (
     compare,
     compare_overall,
     shared_tasks,
+    verdict_overall,
 )
-from hillclimb.stats.verdicts.verdict import Selection
+from hillclimb.stats.verdicts.verdict import Selection, Verdict
 
 Fallback = Callable[[set[int]], int]
 """Chooses the step if the request names none: `min` or `max`."""
@@ -150,6 +151,17 @@ def compare_all_tasks(
     """Return `overall` of `compare_evals`, without its tables."""
     before, after = comparable(evals, counts)
     return compare_overall(before, after, selection=_selection(evals, num_candidates))
+
+
+def judge_all_tasks(
+    evals: tuple[Eval, Eval],
+    counts: tuple[Sequence[TaskCount], Sequence[TaskCount]],
+    *,
+    num_candidates: int,
+) -> Verdict:
+    """Return the verdict of `compare_all_tasks`."""
+    before, after = comparable(evals, counts)
+    return verdict_overall(before, after, selection=_selection(evals, num_candidates))
 
 
 def _selection(evals: tuple[Eval, Eval], num_candidates: int) -> Selection:

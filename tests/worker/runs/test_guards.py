@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from api.runs.deadlines import RECHECK_S, SERVICE_DOWN_S
+from api.runs.deadlines import DEADLINES_S, KILL_GRACE_S, RECHECK_S, SERVICE_DOWN_S
 from api.runs.status import RunStatus
 from api.tables import RunEvent
 from hillclimb.protocol.events import EvalCompleted, Event, PhaseStarted, StepCompleted
@@ -115,7 +115,7 @@ def test_it_pauses_the_run_before_the_deadline_ends_it(sim: RunSimulation) -> No
     assert deadline is not None
     assert sim.now < deadline
     run = sim.run(run_id)
-    assert (run.status, run.pause_code) == ("pausing", "paused_by_guard")
+    assert (run.status, run.pause_code, run.stuck_at) == ("pausing", "paused_by_guard", None)
 
 
 @pytest.mark.usefixtures("api")
@@ -169,3 +169,22 @@ def test_after_an_outage_of_the_worker_it_waits_for_its_whole_time_again(
     assert after(sim, 599.0) == 0
     assert after(sim, 1.0) == 1
     assert sim.status(run_id) is RunStatus.RUNNING
+
+
+@pytest.mark.usefixtures("api")
+def test_a_stuck_trainer_that_does_not_leave_is_killed_and_the_guard_is_the_reason(
+    sim: RunSimulation,
+) -> None:
+    run_id = trained(sim, {"policy": "stop"})
+    attempt_id = sim.attempts(run_id)[0].id
+    assert after(sim, 600.0) == 1
+    assert [each.action for each in sim.heartbeat(attempt_id)] == ["stop"]
+    sim.advance(DEADLINES_S[RunStatus.CANCELLING] or 0.0)
+    sim.heartbeat(attempt_id)
+    sim.reconcile(run_id)
+    assert [each.action for each in sim.heartbeat(attempt_id)] == ["kill"]
+    sim.advance(KILL_GRACE_S)
+    sim.heartbeat(attempt_id)
+    sim.reconcile(run_id)
+    run = sim.run(run_id)
+    assert (run.status, run.end_code) == ("cancelled", "stopped_by_guard")

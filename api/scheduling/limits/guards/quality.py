@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from api.results.evals.report import compare_all_tasks
+from api.results.evals.report import compare_all_tasks, judge_all_tasks
 from api.scheduling.limits.guards.condition import Condition, GuardCheck, condition_of
 from api.scheduling.limits.guards.readings import MOST_EVALS, Evaluation, Readings
 from hillclimb.protocol.payloads.events import GuardEvidence
@@ -29,14 +29,11 @@ def check_eval_flat(readings: Readings) -> GuardCheck:
         message = f"{readings.num_evals} of {guard.evaluations + 1} evaluations have ended"
         return _flat(guard, Condition.BETWEEN, message, needs=f"{missing} more evaluations")
     reference, *newest = readings.evaluations(guard.evaluations + 1)
-    comparisons = [
-        compare_all_tasks(
-            (reference[0], each[0]), (reference[1], each[1]), num_candidates=len(newest)
-        )
-        for each in newest
-    ]
-    words = [each.verdict for each in comparisons]
-    detectable = comparisons[-1].detectable
+    pairs = [((reference[0], each[0]), (reference[1], each[1])) for each in newest]
+    last = compare_all_tasks(*pairs[-1], num_candidates=len(newest))
+    words = [judge_all_tasks(*pair, num_candidates=len(newest)) for pair in pairs[:-1]]
+    words.append(last.verdict)
+    detectable = last.detectable
     is_fine = detectable is not None and detectable <= guard.min_gain
     # At the top there is no gain left to show.
     is_sensitive = is_fine or words[-1] is Verdict.SATURATED
@@ -54,7 +51,7 @@ def check_eval_flat(readings: Readings) -> GuardCheck:
         message,
         steps=(reference[0].step, newest[-1][0].step),
         words=words,
-        newest=comparisons[-1],
+        newest=last,
         needs="evaluations without one that is IMPROVED"
         if is_sensitive
         else "evaluations with more tasks: these are too small to show such a gain",

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
+from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import func, select, tuple_, union_all
 from sqlalchemy.orm import Session
 
@@ -38,6 +40,20 @@ MIN_STEPS = 3
 """Steps of an attempt before a duration is usual."""
 
 Evaluation = tuple[Eval, Sequence[TaskCount]]
+
+
+def guards_of(run: Run) -> GuardsSpec | None:
+    """Return the guards of a run; None if it trains nothing, or another version stored it.
+
+    A run whose guards this version does not know goes on without: its events must be stored.
+    """
+    section: dict[str, Any] | None = run.spec.get("guards")
+    if section is None or run.spec["kind"] != "train":
+        return None
+    try:
+        return GuardsSpec.model_validate(section)
+    except ValidationError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from api.runs.status import TERMINAL, RunStatus
 from api.scheduling.limits.guards import trips
-from api.scheduling.limits.guards.readings import Readings
-from api.scheduling.limits.guards.watch import AFTER_EVAL, STUCK, check_of, guards_of
+from api.scheduling.limits.guards.readings import Readings, guards_of
+from api.scheduling.limits.guards.watch import AFTER_EVAL, STUCK, check_of
 from api.tables import GuardTrip, Run
 from hillclimb.protocol.payloads.events import (
     GuardEvidence,

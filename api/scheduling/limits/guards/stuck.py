@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from api.runs.deadlines import RUNNER_LEASE_S
 from api.runs.status import DesiredState, RunStatus
 from api.scheduling.limits.guards.condition import Condition, GuardCheck
-from api.scheduling.limits.guards.readings import MIN_STEPS, Readings
+from api.scheduling.limits.guards.readings import MIN_STEPS, Readings, guards_of
 from api.tables import Run
 from hillclimb.protocol.events import (
     CheckpointSaved,
@@ -26,7 +26,6 @@ from hillclimb.protocol.events import (
     TrainerStarted,
 )
 from hillclimb.protocol.payloads.events import GuardEvidence
-from hillclimb.spec.monitoring.guards import GuardsSpec
 
 PROGRESS = (TrainerStarted, StepCompleted, EvalCompleted, CheckpointSaved)
 EVAL = "eval"
@@ -51,9 +50,10 @@ def restart(readings: Readings, events: Sequence[Event], *, now: datetime) -> bo
 
 def restart_clock(session: Session, run: Run, *, now: datetime) -> None:
     """Let the guard of a locked run wait for its whole time again: the service was down."""
-    if run.stuck_at is None or (section := run.spec.get("guards")) is None:
+    guards = guards_of(run)
+    if run.stuck_at is None or guards is None:
         return
-    limit_s = _limit_s(Readings(session, run, GuardsSpec.model_validate(section)))
+    limit_s = _limit_s(Readings(session, run, guards))
     run.stuck_at = None if limit_s is None else now + timedelta(seconds=limit_s)
 
 
@@ -70,13 +70,17 @@ def due_runs(session: Session, *, now: datetime, limit: int) -> Sequence[str]:
 
 
 def extend_all(session: Session, *, now: datetime) -> None:
-    """Let no guard trip within a lease: no process of the API receives events."""
-    soon = now + timedelta(seconds=RUNNER_LEASE_S)
-    late = select(Run.id).where(Run.stuck_at < soon).with_for_update(skip_locked=True)
+    """Let no guard trip within half a lease: no process of the API receives events.
+
+    Few rows are written, however long the outage lasts.
+    """
+    lease = timedelta(seconds=RUNNER_LEASE_S)
+    late = select(Run.id).where(Run.stuck_at < now + lease / 2)
+    ids = session.scalars(late.with_for_update(skip_locked=True, key_share=True)).all()
     session.execute(
         update(Run)
-        .where(Run.id.in_(late.scalar_subquery()))
-        .values(stuck_at=soon, updated_at=Run.updated_at)
+        .where(Run.id.in_(ids))
+        .values(stuck_at=now + lease, updated_at=Run.updated_at)
         .execution_options(synchronize_session=False)
     )
 

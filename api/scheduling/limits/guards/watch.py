@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -26,7 +25,7 @@ from api.scheduling.limits.guards.liveness import (
     check_ungraded,
 )
 from api.scheduling.limits.guards.quality import check_eval_flat, check_hopeless
-from api.scheduling.limits.guards.readings import Readings
+from api.scheduling.limits.guards.readings import Readings, guards_of
 from api.tables import Attempt, Run
 from hillclimb.protocol.events import EvalCompleted, Event, StepCompleted
 from hillclimb.spec.monitoring.guards import GUARDS, GuardPolicy, GuardsSpec
@@ -46,14 +45,6 @@ AFTER_EVAL: dict[str, Callable[[Readings], GuardCheck]] = {
     "hopeless": check_hopeless,
 }
 """Guards that an evaluation may change."""
-
-
-def guards_of(run: Run) -> GuardsSpec | None:
-    """Return the guards of a run; None if it trains nothing, or was stored before guards."""
-    section: dict[str, Any] | None = run.spec.get("guards")
-    if section is None or run.spec["kind"] != "train":
-        return None
-    return GuardsSpec.model_validate(section)
 
 
 def policy_of(guards: GuardsSpec, name: str) -> GuardPolicy | None:

@@ -19,6 +19,8 @@ from itertools import pairwise
 from statistics import fmean, variance
 
 MOST_CORRELATED = 0.9
+CONSTANT = 1e-30
+"""Below this variance of the means the windows are constant, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ def welch_greater(
     inflation = (1.0 + correlation) / (1.0 - correlation)
     gap = fmean(first) - fmean(second)
     parts = [inflation * variance(values) / len(values) for values in (first, second)]
-    if sum(parts) == 0.0:
+    if sum(parts) < CONSTANT:
         return 0.0 if gap > 0.0 else 1.0
     freedom = sum(parts) ** 2 / sum(
         part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True)

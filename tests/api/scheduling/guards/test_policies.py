@@ -206,6 +206,17 @@ def test_a_run_stored_before_guards_has_none(story: Story) -> None:
     assert (guarded.told, guarded.run.status) == ([], RunStatus.RUNNING)
 
 
+def test_guards_that_another_version_stored_never_keep_events_from_being_stored(
+    story: Story,
+) -> None:
+    guarded = Guarded.begin(story, signal("stop"))
+    with story.database.transaction() as session:
+        run = store.lock_run(session, guarded.run_id)
+        run.spec = {**run.spec, "guards": {"no_signal": {"patience": 3}}}
+    guarded.steps([1, 2, 3], ALIKE)
+    assert (guarded.told, guarded.run.progress_step) == ([], 3)
+
+
 def test_each_episode_is_one_message_to_slack(story: Story) -> None:
     notify = {"slack": {"channel": "#training"}}
     guarded = Guarded.begin(story, {**OFF, **signal("alert")}, notify=notify)

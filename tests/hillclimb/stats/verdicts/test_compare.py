@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
 from hillclimb.protocol.outcomes import OutcomeRow
-from hillclimb.stats.pass_rate import count_tasks
+from hillclimb.stats.pass_rate import TaskCount, count_tasks
 from hillclimb.stats.power import detectable_paired, paired_size
-from hillclimb.stats.verdicts.compare import compare_rows
+from hillclimb.stats.verdicts.compare import (
+    compare,
+    compare_overall,
+    compare_rows,
+    verdict_overall,
+)
 from hillclimb.stats.verdicts.verdict import Selection, Verdict
 from tests.hillclimb.stats.test_pass_rate import row, rows
 
@@ -178,3 +186,41 @@ def test_more_tasks_solved_at_all_improve_pass_at_k() -> None:
 def test_pass_at_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="pass@0 is undefined"):
         compare_rows([], [], pass_threshold=1.0, k=0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_word_alone_is_that_of_the_whole_comparison(seed: int) -> None:
+    """Gains, losses, missing outcomes and evaluations that ended early."""
+    random = Random(seed)
+    rate, missing, is_complete = 0.3 + 0.05 * seed, 0.02 * (seed % 3), seed % 4 > 0
+    sides = [
+        [
+            TaskCount(
+                env_key="booking",
+                task_key=str(task),
+                template="t",
+                held_out_template=False,
+                num_graded=int(random.random() >= missing),
+                num_passed=0,
+                num_missing=0,
+                num_unbegun=0,
+            )
+            for task in range(60)
+        ]
+        for _ in range(2)
+    ]
+    before, after = (
+        [
+            replace(
+                count,
+                num_passed=int(count.num_graded and random.random() < share),
+                num_missing=1 - count.num_graded,
+            )
+            for count in side
+        ]
+        for side, share in zip(sides, (0.5, rate), strict=True)
+    )
+    selection = Selection(num_candidates=1 + seed % 3, is_complete=is_complete)
+    overall = compare_overall(before, after, selection=selection)
+    assert overall == compare(before, after, selection=selection).overall
+    assert verdict_overall(before, after, selection=selection) is overall.verdict
