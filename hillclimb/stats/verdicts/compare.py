@@ -169,7 +169,7 @@ def verdict_overall(before: Counts, after: Counts, *, selection: Selection) -> V
     """Return the word of `compare_overall`, at a third of its cost."""
     judging = _Judging(rule=RULES[VERDICT_RULE], selection=selection, level=LEVEL, k=1)
     sides = (before, after)
-    sample = _sample(before, after, 1)
+    sample = paired_sample(before, after, 1)
     if None in (sample.before, sample.after):
         return Verdict.NO_EVAL
     return _words_over_bounds({"all": sides}, judging)["all"]
