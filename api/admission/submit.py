@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.admission import dataset_resolution, planning
+from api.admission.continuation import refuse_misfit
 from api.admission.rental import rents
 from api.clusters import exclusions, quotes
 from api.clusters.quotes import Quotes
@@ -64,7 +65,9 @@ def submit(
     warnings, not errors.
 
     Raises:
+        RunNotFound: `lineage.forked_from` names no run of the project.
         CheckpointNotFound: `lineage.resumed_from` names no complete checkpoint.
+        CheckpointMisfit: the run cannot train on from that checkpoint.
         DatasetUnusable: the spec names a dataset that the run cannot use.
         NoEligibleHardware: no candidate can execute the run.
     """
@@ -79,6 +82,7 @@ def submit(
         keeps_environments=_keeps_environments(session, spec),
     )
     spec = resolution.spec
+    _check_continuation(session, spec)
     resolved = resolve(spec)
     run = Run(
         id=new_id("run"),
@@ -142,6 +146,7 @@ def plan(
         keeps_environments=_keeps_environments(session, spec),
     )
     spec = resolution.spec
+    _check_continuation(session, spec)
     resolved = resolve(spec)
     if rents(spec):
         place = queue.queue_position_of_next_on_cluster(session, project_id, now=now)
@@ -204,6 +209,9 @@ def _warning_events(
 
 
 def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
+    fork = spec.lineage.forked_from
+    if fork is not None:
+        store.get_run(session, project_id, fork.run_id)
     source = spec.lineage.resumed_from
     if source is None:
         return
@@ -215,6 +223,13 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
             f"Run {source.run_id} has no complete checkpoint of attempt {source.attempt} at step"
             f" {source.step}."
         )
+
+
+def _check_continuation(session: Session, spec: RunSpec) -> None:
+    """Refuse a training run that does not fit its checkpoint; its dataset must be resolved."""
+    source = spec.lineage.resumed_from
+    if source is not None and spec.kind == "train":
+        refuse_misfit(spec, session.get_one(Run, source.run_id).spec, step=source.step)
 
 
 def _deletion_warning(session: Session, spec: RunSpec) -> list[str]:

@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from api.admission.campaigns.request import CampaignSpec
+from api.admission.fork import ForkRequest
 from api.datasets.request import VersionRequest
 from api.http.problems import ProblemBody
 from hillclimb.protocol.events import IngestBatch
@@ -39,6 +40,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             ],
             "decodings": [{"name": "sampled", "temperature": 1.0}],
             "repeats": 3,
+        },
+    },
+    "ForkRequest": {
+        "summary": "Train on from step 20 with a larger learning rate",
+        "value": {
+            "step": 20,
+            "changes": {"optimizer.lr": 5e-4, "schedule.total_steps": 60},
         },
     },
     "IngestBatch": {
@@ -100,6 +108,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (RunSpec, "validation"),
             (IngestBatch, "validation"),
             (CampaignSpec, "validation"),
+            (ForkRequest, "validation"),
             (VersionRequest, "validation"),
             (ProblemBody, "serialization"),
         ],

@@ -45,8 +45,10 @@ from api.runs.errors import (
     AttemptNotClaimed,
     AttemptNotFound,
     AttemptSuperseded,
+    CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    ForkRejected,
     InvalidTransition,
     LeaseLost,
     NothingToResume,
@@ -138,6 +140,12 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     CheckpointNotFound: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_not_found", "No such checkpoint"
+    ),
+    CheckpointMisfit: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_misfit", "The run does not fit the checkpoint"
+    ),
+    ForkRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_fork", "The fork's spec is not valid"
     ),
     LeaseLost: _kind(
         HTTPStatus.CONFLICT, "lease_lost", "Another worker holds the lease", retryable=True

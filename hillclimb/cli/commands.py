@@ -3,7 +3,7 @@
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
-from hillclimb.cli.runs import artifacts, control, evaluate, presets, runs, submit, watch
+from hillclimb.cli.runs import artifacts, control, evaluate, fork, presets, runs, submit, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
     capsule,
@@ -34,6 +34,7 @@ __all__ = [
     "evaluate",
     "exclusions",
     "fleet",
+    "fork",
     "judge",
     "lifecycle",
     "main",

@@ -25,7 +25,7 @@ from hillclimb.protocol.payloads.clusters import (
 from hillclimb.protocol.payloads.costs import BudgetPayload, CloudExclusionList, LimitsPayload
 from hillclimb.protocol.payloads.events import EventPage, EventPayload
 from hillclimb.protocol.payloads.results.logs import LogPayload
-from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
+from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 from hillclimb.protocol.payloads.service import (
     PresetList,
     PresetPayload,
@@ -112,6 +112,25 @@ class Client(Results):
     def resume(self, run_id: str) -> RunPayload:
         """Resume from the newest checkpoint: a new run if the old one ended, else the same."""
         return self._http.request(RunPayload, "POST", of_run(run_id, "resume"))
+
+    def fork(
+        self,
+        run_id: str,
+        changes: Mapping[str, Any],
+        *,
+        step: int | None = None,
+        name: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ForkPayload:
+        """Start a new run from the run's spec with changes by dotted key.
+
+        With `step` it continues from the run's checkpoint. The same key and changes return the same
+        run again.
+        """
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        body = {"step": step, "changes": dict(changes), "name": name}
+        path = of_run(run_id, "fork")
+        return self._http.request(ForkPayload, "POST", path, json=body, headers=headers)
 
     def events(
         self, run_id: str, *, after: int = 0, limit: int = 200, types: str | None = None

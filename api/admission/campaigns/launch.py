@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.admission.campaigns import store
@@ -15,9 +14,9 @@ from api.admission.campaigns.request import CampaignSpec
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
 from api.runs.errors import CheckpointNotFound, InvalidTransition
-from api.runs.store import get_run, lock_run
+from api.runs.store import checkpoint_at, get_run, lock_run
 from api.scheduling import control
-from api.tables import Checkpoint, Run
+from api.tables import Run
 from api.tables.access.identity import Principal
 from api.tables.campaigns import Campaign, CampaignCell
 from api.tables.ids import new_id
@@ -111,14 +110,7 @@ def _newest_checkpoint(
     session: Session, project_id: str, run_id: str, step: int
 ) -> CheckpointSource:
     run = get_run(session, project_id, run_id)
-    attempt = session.scalar(
-        select(Checkpoint.attempt)
-        .where(
-            Checkpoint.run_id == run_id, Checkpoint.step == step, Checkpoint.deleted_at.is_(None)
-        )
-        .order_by(Checkpoint.attempt.desc())
-        .limit(1)
-    )
-    if attempt is None:
+    checkpoint = checkpoint_at(session, run_id, step)
+    if checkpoint is None:
         raise CheckpointNotFound(f"Run {run_id} has no complete checkpoint at step {step}.")
-    return CheckpointSource(run_id=run_id, step=step, attempt=attempt, spec=run.spec)
+    return CheckpointSource(run_id=run_id, step=step, attempt=checkpoint.attempt, spec=run.spec)

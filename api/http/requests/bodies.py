@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from api.admission.campaigns.request import CampaignSpec
+from api.admission.fork import ForkRequest
 from api.http.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
@@ -30,6 +31,15 @@ def parse_campaign(body: bytes) -> CampaignSpec:
         return CampaignSpec.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, spec=True) from error
+
+
+def parse_fork(body: bytes) -> ForkRequest:
+    """Return the changes of a fork; an empty body changes nothing. Raises Problem as the others."""
+    _refuse_nul(body)
+    try:
+        return ForkRequest.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        raise _refusal(error, spec=False) from error
 
 
 def parse_batch(body: bytes) -> IngestBatch:
