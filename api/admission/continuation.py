@@ -59,7 +59,7 @@ def changes_of_order(before: RunSpec, after: RunSpec) -> Iterator[Setting]:
     pairs = zip(_order(before).items(), _order(after).values(), strict=True)
     for (key, first), second in pairs:
         if first != second:
-            yield key, _shown(first), _shown(second)
+            yield key, _as_text(first), _as_text(second)
 
 
 def _order(spec: RunSpec) -> dict[str, Any]:
@@ -89,5 +89,5 @@ def _adapter(spec: RunSpec) -> str:
     return "no adapter" if lora is None else f"an adapter of rank {lora.rank}, alpha {lora.alpha}"
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
+def _as_text(value: Any) -> str:  # noqa: ANN401 - any JSON
     return value if isinstance(value, str) else json.dumps(value)
