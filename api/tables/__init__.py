@@ -13,6 +13,7 @@ from api.tables.clusters import (
     ProjectLimits,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
+from api.tables.experiments import Experiment, ExperimentRun
 from api.tables.notices import OutboxMessage, SlackThread
 from api.tables.projects import ApiKey, Project, SessionCode
 from api.tables.results import (
@@ -58,5 +59,7 @@ __all__ = [
     "OrphanedCluster",
     "Campaign",
     "CampaignCell",
+    "Experiment",
+    "ExperimentRun",
     "CampaignMember",
 ]

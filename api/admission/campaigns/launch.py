@@ -57,7 +57,7 @@ def create(
     session.flush()
     store.add_cells(session, campaign, planned)
     cells = store.lock_cells(session, project_id, [each.digest for each in planned])
-    return campaign, _launch(session, [cell for cell in cells if cell.run_id is None], admit)
+    return campaign, launch_cells(session, [cell for cell in cells if cell.run_id is None], admit)
 
 
 def retry(session: Session, campaign: Campaign, admit: Admit) -> list[str]:
@@ -70,7 +70,7 @@ def retry(session: Session, campaign: Campaign, admit: Admit) -> list[str]:
         for each in store.list_cells(session, campaign)
         if each.run is None or status_of(each).state is CellState.RETRYABLE
     }
-    return _launch(session, [cell for cell in locked if cell.digest in again], admit)
+    return launch_cells(session, [cell for cell in locked if cell.digest in again], admit)
 
 
 def cancel(session: Session, campaign: Campaign, *, actor: str, now: datetime) -> list[str]:
@@ -90,7 +90,8 @@ def cancel(session: Session, campaign: Campaign, *, actor: str, now: datetime) -
     return cancelled
 
 
-def _launch(session: Session, cells: Sequence[CampaignCell], admit: Admit) -> list[str]:
+def launch_cells(session: Session, cells: Sequence[CampaignCell], admit: Admit) -> list[str]:
+    """Admit the runs of locked cells, or store why the service refuses them; return their ids."""
     launched = []
     for cell in cells:
         try:

@@ -123,9 +123,7 @@ def configuration_word(readings: Sequence[Reading]) -> ExperimentWord:
     return ExperimentWord.INCONCLUSIVE
 
 
-def _read_demand(
-    threshold: Threshold, figure: Figure, *, satisfied: bool
-) -> tuple[Reading, str]:
+def _read_demand(threshold: Threshold, figure: Figure, *, satisfied: bool) -> tuple[Reading, str]:
     towards, opposite = Verdict.IMPROVED, Verdict.REGRESSED
     if not threshold.is_lower:
         towards, opposite = opposite, towards
