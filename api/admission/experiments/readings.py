@@ -166,9 +166,15 @@ class _Reader:
 
 
 def _summary(points: Sequence[float], over: str) -> float:
-    if over == "last":
-        return points[-1]
-    return {"mean": fmean, "min": min, "max": max}[over](points)
+    match over:
+        case "last":
+            return points[-1]
+        case "min":
+            return min(points)
+        case "max":
+            return max(points)
+        case _:
+            return fmean(points)
 
 
 def _filter(group: str) -> Filter | None:

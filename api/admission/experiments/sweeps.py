@@ -52,7 +52,14 @@ def plan_sweep(experiment: Experiment, sweep: SweepSpec) -> list[SweptRun]:
     Raises:
         ExperimentRejected: the spec of a run is not valid, or trains nothing.
     """
-    return list(_runs(experiment, sweep))
+    planned = list(_runs(experiment, sweep))
+    labels = {json.dumps(each.settings, sort_keys=True): each.arm for each in planned}
+    same = len({each.digest for each in planned}) < len(planned)
+    if same or len(set(labels.values())) < len(labels):
+        raise ExperimentRejected(
+            "Two cells of the grid are the same run: values of one key must differ in what they do."
+        )
+    return planned
 
 
 def launch_sweep(
@@ -181,6 +188,12 @@ def _validated(draft: Json, place: str) -> RunSpec:
     except ValidationError as error:
         first = explain(error)[0]
         raise ExperimentRejected(f"{place}: {first.pointer or '/'}: {first.message}") from error
+    dataset = spec.data.dataset
+    if dataset is not None and dataset.version is None:
+        raise ExperimentRejected(
+            f"{place}: data.dataset names no version: write {dataset.name}@3 with its number, so"
+            " that every run trains on the same tasks."
+        )
     if spec.kind != "train":
         raise ExperimentRejected(
             f"{place}: a sweep trains, and kind is {spec.kind}: evaluate with a campaign."

@@ -3,8 +3,8 @@
 A figure of a family is the mean over its runs. Two things make it uncertain: other tasks would have
 been drawn, and other seeds. Their variances are added, which counts the noise of single rollouts
 twice and so errs towards wide intervals; Student's quantile has the degrees of freedom of Welch and
-Satterthwaite. `tests/hillclimb/stats/verdicts/test_families.py` measures the coverage. Where no side
-has two runs, the spread between seeds is not known and the interval covers the tasks alone.
+Satterthwaite. Where no side has two runs, the spread between seeds is not known and the interval
+covers the tasks alone. A simulation in the tests measures the coverage.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ that, *missed* when its whole 95 % interval violates it, and *undecided* otherwi
   interval between runs; its value decides.
 * A threshold on a change from the baseline is met when the change satisfies it, its interval lies
   on the right side of zero (of the threshold, where that allows a loss), and, where a change is
-  demanded of pass@1, the pooled paired comparison says so too (IMPROVED, or REGRESSED for a demanded
-  fall). The opposite word misses it.
+  demanded of pass@1, the pooled paired comparison says so too (IMPROVED, or REGRESSED where a
+  fall is demanded). The opposite word misses it.
 
 A configuration is confirmed when all its thresholds are met, refuted when one is missed, else
 inconclusive. The hypothesis is confirmed when one configuration is, refuted when all are.
