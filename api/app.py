@@ -35,7 +35,7 @@ from api.http.routes.results import (
 )
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, logs, runs
-from api.http.routes.studies import campaigns
+from api.http.routes.studies import campaigns, experiments
 from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
@@ -64,6 +64,7 @@ ROUTERS = (
     tables.router,
     compute.router,
     campaigns.router,
+    experiments.router,
     patterns.router,
     probes.router,
     prompts.router,

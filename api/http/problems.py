@@ -10,6 +10,12 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.admission.campaigns.errors import CampaignError, CampaignNotFound, CampaignRejected
+from api.admission.experiments.errors import (
+    ExperimentError,
+    ExperimentExists,
+    ExperimentNotFound,
+    ExperimentRejected,
+)
 from api.clusters.errors import (
     CloudExclusionNotFound,
     ClustersError,
@@ -176,6 +182,11 @@ KINDS: dict[type[Exception], Kind] = {
     CampaignRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_campaign", "A cell's run is not valid"
     ),
+    ExperimentNotFound: _kind(HTTPStatus.NOT_FOUND, "experiment_not_found", "No such experiment"),
+    ExperimentExists: _kind(HTTPStatus.CONFLICT, "experiment_exists", "The experiment exists"),
+    ExperimentRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_experiment", "The experiment does not allow it"
+    ),
     NoSuchEval: _kind(HTTPStatus.NOT_FOUND, "no_such_eval", "No such evaluation"),
     DatasetNotFound: _kind(HTTPStatus.NOT_FOUND, "dataset_not_found", "No such dataset or version"),
     TaskNotFound: _kind(HTTPStatus.NOT_FOUND, "task_not_found", "No such task"),
@@ -235,6 +246,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     RegistryError,
     ClustersError,
     CampaignError,
+    ExperimentError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

@@ -13,6 +13,7 @@ from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
+from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.results import Results
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
@@ -56,6 +57,8 @@ class Client(Results):
         """Datasets of the project."""
         self.campaigns = Campaigns(self._http)
         """Campaigns of the project."""
+        self.experiments = Experiments(self._http)
+        """Experiments of the project."""
 
     def __enter__(self) -> Self:
         return self

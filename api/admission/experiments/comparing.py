@@ -25,12 +25,12 @@ class ArmAt:
 
     def runs(self, keep: Filter | None = None) -> list[Counts]:
         """Return each run's counts, of the tasks to keep."""
-        found = self.arm.counts(self.step, self.decoding)
-        return found if keep is None else [[c for c in counts if keep(c)] for counts in found]
+        runs = self.arm.counts(self.step, self.decoding)
+        return runs if keep is None else [[c for c in counts if keep(c)] for counts in runs]
 
     @property
     def is_complete(self) -> bool:
-        """Whether none of its evaluations ended early."""
+        """True where none of its evaluations ended early."""
         return self.arm.is_complete(self.step, self.decoding)
 
 

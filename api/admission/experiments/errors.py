@@ -16,4 +16,4 @@ class ExperimentExists(ExperimentError):
 
 
 class ExperimentRejected(ExperimentError):
-    """What was asked for contradicts the experiment; the message says what would do."""
+    """The request contradicts the experiment; the message says what would do."""

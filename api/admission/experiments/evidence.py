@@ -31,7 +31,7 @@ class EvaluatedRun:
 
 
 @dataclass(slots=True, kw_only=True)
-class Evidence:
+class OutcomeReader:
     """Reads the outcomes of evaluations, each once."""
 
     session: Session
@@ -43,17 +43,17 @@ class Evidence:
         key = (run_id, step, decoding)
         if key not in self._counts:
             chosen = evaluated.evals[step, decoding]
-            found = count_outcomes(self.session, run_id, [chosen])
-            self._counts[key] = found[step, decoding]
+            read = count_outcomes(self.session, run_id, [chosen])
+            self._counts[key] = read[step, decoding]
         return self._counts[key]
 
     def read_all(self, evaluated: EvaluatedRun, decoding: str) -> None:
         """Read every evaluation of a run under a decoding in one statement."""
         chosen = [each for (_, name), each in evaluated.evals.items() if name == decoding]
-        found = count_outcomes(self.session, evaluated.run.id, chosen)
+        read = count_outcomes(self.session, evaluated.run.id, chosen)
         for each in chosen:
             key = (evaluated.run.id, each.step, decoding)
-            self._counts[key] = found[each.step, decoding]
+            self._counts[key] = read[each.step, decoding]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class ArmEvidence:
     members: Sequence[PlacedRun]
     evaluated: Sequence[EvaluatedRun]
     """Those of them with an evaluation."""
-    source: Evidence
+    source: OutcomeReader
 
     @property
     def num_live(self) -> int:
@@ -82,12 +82,12 @@ class ArmEvidence:
     @cached_property
     def decodings(self) -> Mapping[str, float]:
         """The temperatures by decoding, the highest first."""
-        found = {
+        read = {
             name: each.temperature
             for member in self.evaluated
             for (_, name), each in member.evals.items()
         }
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        return dict(sorted(read.items(), key=lambda item: (-item[1], item[0])))
 
     def steps(self, decoding: str) -> list[int]:
         """Return the steps that every run with evaluations of the decoding has evaluated."""
@@ -120,11 +120,11 @@ class ArmEvidence:
 
 def read_arms(session: Session, placed: Sequence[PlacedRun]) -> list[ArmEvidence]:
     """Return the arms of an experiment: the baseline first, then in the order of addition."""
-    source = Evidence(session=session)
+    source = OutcomeReader(session=session)
     arms: dict[str, list[PlacedRun]] = {}
     for each in placed:
         arms.setdefault(each.place.arm, []).append(each)
-    read = [
+    all_arms = [
         ArmEvidence(
             arm=arm,
             role=members[0].place.role,
@@ -138,7 +138,7 @@ def read_arms(session: Session, placed: Sequence[PlacedRun]) -> list[ArmEvidence
         )
         for arm, members in arms.items()
     ]
-    return sorted(read, key=lambda each: each.role != BASELINE)
+    return sorted(all_arms, key=lambda each: each.role != BASELINE)
 
 
 def baseline_of(arms: Sequence[ArmEvidence]) -> ArmEvidence | None:

@@ -18,8 +18,8 @@ from hillclimb.stats.verdicts.families import family_rate, series_change, series
 from hillclimb.stats.verdicts.watched import (
     ExperimentWord,
     Figure,
-    Reading,
     Threshold,
+    ThresholdReading,
     configuration_word,
     experiment_word,
     read_threshold,
@@ -37,7 +37,7 @@ class WatchedReading:
     """A watched metric of one arm."""
 
     watched: WatchedMetric
-    reading: Reading
+    reading: ThresholdReading
     figure: Figure
     why: str
 
@@ -111,7 +111,7 @@ class _Reader:
             why = self._missing(watched)
         open_runs = _open_runs(self.arm) or (_open_runs(self.baseline) if self.baseline else "")
         if open_runs:
-            reading, why = Reading.UNDECIDED, open_runs
+            reading, why = ThresholdReading.UNDECIDED, open_runs
         return WatchedReading(watched=watched, reading=reading, figure=figure, why=why)
 
     def _pass_rate(self, watched: WatchedMetric, group: str, k: int) -> Figure:
@@ -126,8 +126,8 @@ class _Reader:
         before = last_of(self.baseline, decoding) if self.baseline else first_of(self.arm, decoding)
         if before is None:
             return _NO_FIGURE
-        found = difference(before, last, num_arms=self.num_arms, k=k, keep=keep)
-        change, table = found.change, found.table
+        both = difference(before, last, num_arms=self.num_arms, k=k, keep=keep)
+        change, table = both.change, both.table
         word = table.overall.verdict if table else None
         return Figure(value=change.value, interval=(change.low, change.high), word=word)
 
@@ -209,21 +209,21 @@ def _open_runs(arm: ArmEvidence) -> str:
 def _why(word: ExperimentWord, verdicts: Sequence[ArmVerdict]) -> str:
     if not verdicts:
         return "the experiment has no run"
-    told = [each for each in verdicts if each.word is word] or verdicts
-    wanted = {
-        ExperimentWord.CONFIRMED: Reading.MET,
-        ExperimentWord.REFUTED: Reading.MISSED,
-        ExperimentWord.INCONCLUSIVE: Reading.UNDECIDED,
+    chosen = [each for each in verdicts if each.word is word] or verdicts
+    reading_of = {
+        ExperimentWord.CONFIRMED: ThresholdReading.MET,
+        ExperimentWord.REFUTED: ThresholdReading.MISSED,
+        ExperimentWord.INCONCLUSIVE: ThresholdReading.UNDECIDED,
     }[word]
     sentences = []
-    for verdict in told[:3]:
+    for verdict in chosen[:3]:
         parts = [
             f"{each.watched.sentence} is {each.reading.value} ({each.why})"
             for each in verdict.readings
-            if each.reading is wanted
+            if each.reading is reading_of
         ][:3]
         if parts:
             sentences.append(f"{verdict.arm}: {'; '.join(parts)}")
-    if len(told) > 3:
-        sentences.append(f"and {len(told) - 3} more configurations")
+    if len(chosen) > 3:
+        sentences.append(f"and {len(chosen) - 3} more configurations")
     return ". ".join(sentences)

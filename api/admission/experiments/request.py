@@ -32,7 +32,7 @@ _WATCHED = re.compile(
 
 
 class Change(Section):
-    """Why a key was changed; what it was and is comes from the specs of the runs."""
+    """The reason of a change; the values come from the specs of the runs."""
 
     key: DottedKey
     """Dotted key of a run spec, or words for a change that is in none."""
@@ -121,7 +121,7 @@ Watched = Annotated[
 
 
 class ExperimentText(Section):
-    """What people write about an experiment."""
+    """The part of an experiment that people write."""
 
     title: Line
     hypothesis: Annotated[str, Field(max_length=4000)] = ""
@@ -137,7 +137,7 @@ class ExperimentText(Section):
     fails: Lines = ()
     """What does not."""
     next_steps: Lines = ()
-    notes: Annotated[str, Field(max_length=20_000)] = ""
+    remarks: Annotated[str, Field(max_length=20_000)] = ""
 
 
 class ExperimentSpec(ExperimentText):
@@ -178,14 +178,14 @@ class ExperimentEdit(Section):
     works: Lines | None = None
     fails: Lines | None = None
     next_steps: Lines | None = None
-    notes: Annotated[str, Field(max_length=20_000)] | None = None
+    remarks: Annotated[str, Field(max_length=20_000)] | None = None
 
     def over(self, text: dict[str, Any]) -> ExperimentText:
         """Return the experiment's text with the keys that were sent; null empties one."""
         own = {name: getattr(self, name) for name in self.model_fields_set if name != "parent"}
-        kept = {name: value for name, value in text.items() if name not in own}
+        rest = {name: value for name, value in text.items() if name not in own}
         return ExperimentText.model_validate(
-            kept | {name: value for name, value in own.items() if value is not None}
+            rest | {name: value for name, value in own.items() if value is not None}
         )
 
 

@@ -1,16 +1,19 @@
-"""Parses the two large bodies, specs and event batches, straight from their bytes."""
+"""Parses the bodies that are specs, sections or event batches, straight from their bytes."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from api.admission.campaigns.request import CampaignSpec
-from api.admission.fork import ForkRequest
 from api.http.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.section import Section
 
+T = TypeVar("T", bound=Section)
 MAX_SHOWN = 50
 """Mistakes that a response lists."""
 
@@ -33,11 +36,11 @@ def parse_campaign(body: bytes) -> CampaignSpec:
         raise _refusal(error, spec=True) from error
 
 
-def parse_fork(body: bytes) -> ForkRequest:
-    """Return the changes of a fork; an empty body changes nothing. Raises Problem as the others."""
+def parse_body(model: type[T], body: bytes) -> T:
+    """Return the body as a section; raises Problem with one entry per mistake, or for no JSON."""
     _refuse_nul(body)
     try:
-        return ForkRequest.model_validate_json(body or b"{}")
+        return model.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, spec=False) from error
 

@@ -27,8 +27,8 @@ EXPERIMENT_RULE = "experiment-v1"
 Operator = Literal[">", ">=", "<", "<="]
 
 
-class Reading(StrEnum):
-    """Whether a watched threshold is met."""
+class ThresholdReading(StrEnum):
+    """The reading of a watched threshold."""
 
     MET = "met"
     MISSED = "missed"
@@ -65,12 +65,12 @@ class Threshold:
 
     @property
     def is_lower(self) -> bool:
-        """Whether larger values satisfy it."""
+        """True if larger values satisfy it."""
         return self.operator in (">", ">=")
 
     @property
     def demands_change(self) -> bool:
-        """Whether no change at all would violate it."""
+        """True if no change at all would violate it."""
         return self.is_change and not self.satisfied_by(0.0)
 
 
@@ -85,24 +85,27 @@ class Figure:
     """Of the pooled paired comparison; None where there is none."""
 
 
-def read_threshold(threshold: Threshold, figure: Figure) -> tuple[Reading, str]:
+def read_threshold(threshold: Threshold, figure: Figure) -> tuple[ThresholdReading, str]:
     """Return whether the threshold is met, and the sentence that says why."""
     if figure.value is None:
-        return Reading.UNDECIDED, "there is no figure"
+        return ThresholdReading.UNDECIDED, "there is no figure"
     satisfied = threshold.satisfied_by(figure.value)
     if figure.interval is None:
         if threshold.is_change:
-            return Reading.UNDECIDED, "a change needs two runs on each side, or an evaluation"
-        reading = Reading.MET if satisfied else Reading.MISSED
+            return (
+                ThresholdReading.UNDECIDED,
+                "a change needs two runs on each side, or an evaluation",
+            )
+        reading = ThresholdReading.MET if satisfied else ThresholdReading.MISSED
         return reading, "by its value alone: a single run has no interval"
     violates = not any(threshold.satisfied_by(end) for end in figure.interval)
     if violates:
-        return Reading.MISSED, "the whole 95 % interval violates it"
+        return ThresholdReading.MISSED, "the whole 95 % interval violates it"
     if threshold.demands_change:
         return _read_demand(threshold, figure, satisfied=satisfied)
     if all(threshold.satisfied_by(end) for end in figure.interval):
-        return Reading.MET, "the whole 95 % interval satisfies it"
-    return Reading.UNDECIDED, "the 95 % interval contains the threshold"
+        return ThresholdReading.MET, "the whole 95 % interval satisfies it"
+    return ThresholdReading.UNDECIDED, "the 95 % interval contains the threshold"
 
 
 def experiment_word(words: Sequence[ExperimentWord]) -> ExperimentWord:
@@ -114,26 +117,31 @@ def experiment_word(words: Sequence[ExperimentWord]) -> ExperimentWord:
     return ExperimentWord.INCONCLUSIVE
 
 
-def configuration_word(readings: Sequence[Reading]) -> ExperimentWord:
+def configuration_word(readings: Sequence[ThresholdReading]) -> ExperimentWord:
     """Return the verdict on one configuration."""
-    if Reading.MISSED in readings:
+    if ThresholdReading.MISSED in readings:
         return ExperimentWord.REFUTED
-    if readings and all(reading is Reading.MET for reading in readings):
+    if readings and all(reading is ThresholdReading.MET for reading in readings):
         return ExperimentWord.CONFIRMED
     return ExperimentWord.INCONCLUSIVE
 
 
-def _read_demand(threshold: Threshold, figure: Figure, *, satisfied: bool) -> tuple[Reading, str]:
+def _read_demand(
+    threshold: Threshold, figure: Figure, *, satisfied: bool
+) -> tuple[ThresholdReading, str]:
     towards, opposite = Verdict.IMPROVED, Verdict.REGRESSED
     if not threshold.is_lower:
         towards, opposite = opposite, towards
     if figure.word is opposite:
-        return Reading.MISSED, f"the paired comparison says {opposite.value.upper()}"
+        return ThresholdReading.MISSED, f"the paired comparison says {opposite.value.upper()}"
     if not satisfied:
-        return Reading.UNDECIDED, "the change is too small, but its 95 % interval reaches it"
+        return (
+            ThresholdReading.UNDECIDED,
+            "the change is too small, but its 95 % interval reaches it",
+        )
     low, high = figure.interval or (0.0, 0.0)
     if (low if threshold.is_lower else -high) <= 0.0:
-        return Reading.UNDECIDED, "the 95 % interval contains no change"
+        return ThresholdReading.UNDECIDED, "the 95 % interval contains no change"
     if figure.word is not None and figure.word is not towards:
-        return Reading.UNDECIDED, f"the paired comparison says {figure.word.value.upper()}"
-    return Reading.MET, "the change satisfies it, and its 95 % interval excludes no change"
+        return ThresholdReading.UNDECIDED, f"the paired comparison says {figure.word.value.upper()}"
+    return ThresholdReading.MET, "the change satisfies it, and its 95 % interval excludes no change"

@@ -11,12 +11,13 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime
 
 from api.admission.admission import Admitted
+from api.admission.fork import ForkRequest
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
 from api.http.openapi import json_body
 from api.http.payloads.runs import describe_plan, describe_run, summarise_run
 from api.http.problems import INVALID, INVALID_SPEC, KINDS, MALFORMED, TOO_LARGE, documented
-from api.http.requests.bodies import parse_fork, parse_spec
+from api.http.requests.bodies import parse_body, parse_spec
 from api.http.requests.context import (
     RawBody,
     Reader,
@@ -243,7 +244,9 @@ def fork_run(
     two specs.
     """
     request = request_key(caller, f"/v1/runs/{run_id}/fork", idempotency_key, body)
-    admitted = services.admission.fork(run_id, parse_fork(body), caller, request)
+    admitted = services.admission.fork(
+        run_id, parse_body(ForkRequest, body or b"{}"), caller, request
+    )
     return _answer(services, admitted, background)
 
 

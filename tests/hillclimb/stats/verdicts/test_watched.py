@@ -9,14 +9,14 @@ from hillclimb.stats.verdicts.watched import (
     ExperimentWord,
     Figure,
     Operator,
-    Reading,
     Threshold,
+    ThresholdReading,
     configuration_word,
     experiment_word,
     read_threshold,
 )
 
-MET, MISSED, UNDECIDED = Reading.MET, Reading.MISSED, Reading.UNDECIDED
+MET, MISSED, UNDECIDED = ThresholdReading.MET, ThresholdReading.MISSED, ThresholdReading.UNDECIDED
 CONFIRMED, REFUTED, INCONCLUSIVE = (
     ExperimentWord.CONFIRMED,
     ExperimentWord.REFUTED,
@@ -61,7 +61,7 @@ def test_a_threshold_is_read_against_the_interval(
     bound: float,
     is_change: bool,
     figure: tuple[float | None, tuple[float, float] | None, Verdict | None],
-    reading: Reading,
+    reading: ThresholdReading,
 ) -> None:
     value, interval, word = figure
     threshold = Threshold(operator=operator, bound=bound, is_change=is_change)
@@ -81,7 +81,7 @@ def test_a_threshold_is_read_against_the_interval(
     ],
 )
 def test_one_missed_threshold_refutes_a_configuration(
-    readings: tuple[Reading, ...], word: ExperimentWord
+    readings: tuple[ThresholdReading, ...], word: ExperimentWord
 ) -> None:
     assert configuration_word(readings) is word
 
