@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 _CODE = re.compile(r"(`[^`\n]+`)")
-_SPECIAL = re.compile(r"([\\\[\]<>*_|#~!&])")
+_SPECIAL = re.compile(r"([\\`\[\]<>*_|#~!&])")
 _BLOCK = re.compile(r"^(\s*)([-+=]|\d+[.)])")
 MAX_CELL = 300
 """Characters of a cell; a longer text ends in an ellipsis."""
@@ -80,7 +80,7 @@ def p_value(value: float | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", text.replace("`", "\\`"))
+    return _SPECIAL.sub(r"\\\1", text)
 
 
 def _line(cells: Iterable[str]) -> str:
