@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 _CODE = re.compile(r"(`[^`\n]+`)")
-_SPECIAL = re.compile(r"([\\`\[\]<>*_|#~!&])")
-_BLOCK = re.compile(r"^(\s*)([-+=]|\d+[.)])")
+_SPECIAL = re.compile(r"([\\`\[\]<*|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_BLOCK = re.compile(r"^(\s*)(#|>|[-+=]|\d+[.)])")
 MAX_CELL = 300
 """Characters of a cell; a longer text ends in an ellipsis."""
 

@@ -105,7 +105,7 @@ def family_change(before: Runs, after: Runs, *, k: int = 1) -> FamilyFigure:
         (part,) = known
         alone = next(side for side in means if len(side) == 1)
         seeds = [part, _Part(part.variance * (part.freedom + 1.0) / len(alone), part.freedom)]
-    half = _half(_Part.of(differences), *seeds)
+    half = _half(_changes_part(differences), *seeds)
     return FamilyFigure(
         value=value,
         low=max(-1.0, value - half),
@@ -147,6 +147,17 @@ class _Part:
         if len(values) < 2:
             return cls(0.0, 0.0)
         return cls(variance(values) / len(values), len(values) - 1.0)
+
+
+def _changes_part(differences: Sequence[float]) -> _Part:
+    """Return the variance of a mean change with half a task added at +1 and -1, and one at 0.
+
+    Agresti and Min 2005 for matched pairs: few changes among few tasks show too little variance.
+    """
+    weight = len(differences) + 2.0
+    centre = math.fsum(differences) / weight
+    square = (math.fsum(each * each for each in differences) + 1.0) / weight
+    return _Part((square - centre * centre) / weight, weight - 1.0)
 
 
 def _half(*parts: _Part) -> float:

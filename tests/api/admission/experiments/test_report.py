@@ -144,10 +144,11 @@ def test_what_people_write_changes_nothing_around_it(
         ("# head", "\\# head"),
         ("- item", "\\- item"),
         ("1. item", "\\1. item"),
-        ("a_b*c", "a\\_b\\*c"),
+        ("a_b*c _d_", "a_b\\*c \\_d\\_"),
         ("`code_a`", "`code_a`"),
         ("open ` tick", "open \\` tick"),
-        ("<b>&amp;", "\\<b\\>\\&amp;"),
+        ("<b>&amp;", "\\<b>\\&amp;"),
+        ("> quote", "\\> quote"),
         ("back\\slash", "back\\\\slash"),
     ],
 )

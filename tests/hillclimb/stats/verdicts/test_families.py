@@ -97,6 +97,14 @@ def test_pass_at_k_of_a_family_is_of_each_run_and_not_of_their_mixture() -> None
     assert family_rate([first, second], k=2).value == 0.5
 
 
+def test_no_change_among_a_few_tasks_is_not_certain() -> None:
+    figure = family_change([run([1, 0] * 20)] * 3, [run([1, 0] * 20)] * 3)
+    assert (figure.value, figure.covers_seeds) == (0.0, True)
+    assert figure.low == -figure.high
+    # Half a task at each end: sd sqrt(1/42), over 42 tasks.
+    assert figure.high == pytest.approx(t_quantile(41) / 42)
+
+
 def test_a_change_is_over_the_tasks_of_both_sides() -> None:
     before = [[count(0, 0), count(1, 0), count(2, 1)]]
     after = [[count(0, 1), count(1, 0), count(3, 1)]]
