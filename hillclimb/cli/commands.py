@@ -16,7 +16,7 @@ from hillclimb.cli.runs.results import (
     verdicts,
 )
 from hillclimb.cli.stack import demo, lifecycle
-from hillclimb.cli.studies import campaigns
+from hillclimb.cli.studies import campaigns, experiments
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "demo",
     "evaluate",
     "exclusions",
+    "experiments",
     "fleet",
     "fork",
     "judge",

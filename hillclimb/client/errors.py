@@ -8,6 +8,7 @@ HillclimbError
 ├── NoCheckpoint       the run has no checkpoint at that step
 ├── DownloadFailed     a file is missing or damaged
 ├── CapsuleRefused     a capsule is damaged, of a newer version, or lacks what a fork needs
+├── FiguresUnavailable the library that draws figures is not installed
 ├── SpecFileError      the spec file cannot be read
 └── TableTextError     a text has no table of pass rates
 """
@@ -43,6 +44,10 @@ class TableTextError(HillclimbError):
 
 class SpecFileError(HillclimbError):
     """The spec file is missing, unreadable or not a mapping."""
+
+
+class FiguresUnavailable(HillclimbError):
+    """The library that draws figures is not installed."""
 
 
 class NoCheckpoint(HillclimbError):
