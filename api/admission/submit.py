@@ -83,14 +83,13 @@ def submit(
     )
     spec = resolution.spec
     _check_continuation(session, spec)
-    resolved = resolve(spec)
     run = Run(
         id=new_id("run"),
         project_id=project_id,
         name=spec.name,
         status=RunStatus.QUEUED.value,
         desired_state=DesiredState.RUNNING.value,
-        spec=resolved,
+        spec=resolve(spec),
         config_hash=config_hash(spec),
         code=asdict(code_revision()),
         created_by=actor,

@@ -6,7 +6,7 @@ marker and dash, bars in hatching, and maps in brightness alone. Intervals are 9
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from hillclimb.protocol.payloads.studies.experiments import (
     ArmFigures,
@@ -39,7 +39,10 @@ DPI = 200
 MAX_LABEL = 40
 LOW_SIGNAL = 25
 """Percent of groups with signal below which an environment teaches little: the team's border."""
-BARS = "mean over seeds; bars: 95 % intervals (tasks and seeds)"
+ROW_IN = 0.17
+"""Height of a row of a legend (inches)."""
+NARROW, CROWDED = 7, 10
+"""Groups of bars above which their names are printed smaller, and slanted."""
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "font.family": "DejaVu Sans",
@@ -93,7 +96,7 @@ def _figures(
 
 
 def _learning_curves(arms: Sequence[ArmFigures], decoding: str | None) -> Figure:
-    with _axes(3.4) as (figure, axes):
+    with _axes(2.9) as (figure, axes):
         for number, arm in enumerate(arms):
             steps = [point.step for point in arm.curve]
             colour = COLOURS[number]
@@ -126,7 +129,9 @@ def _learning_curves(arms: Sequence[ArmFigures], decoding: str | None) -> Figure
         _percent_axis(
             axes, [p.low for a in arms for p in a.curve], [p.high for a in arms for p in a.curve]
         )
-        _legend_below(axes, len(arms), "mean over seeds; bands: 95 % intervals (tasks and seeds)")
+        _legend_below(
+            axes, len(arms), _marks("bands", [p.num_runs for arm in arms for p in arm.curve])
+        )
     return figure
 
 
@@ -136,7 +141,7 @@ def _environments(arms: Sequence[ArmResult], decoding: str | None) -> Figure:
     keys = sorted({key for _, rates in series for key in rates.envs})
     keys = [*keys, "all"]
     width = 0.8 / len(series)
-    with _axes(3.2) as (figure, axes):
+    with _axes(2.7) as (figure, axes):
         for number, (label, rates) in enumerate(series):
             groups = {**rates.envs, "all": rates.all}
             chosen = [(index, groups[key]) for index, key in enumerate(keys) if key in groups]
@@ -155,13 +160,13 @@ def _environments(arms: Sequence[ArmResult], decoding: str | None) -> Figure:
                 label=f"{label} (step {rates.step}, {_seeds(rates.all.num_runs)})",
             )
         counts = _num_tasks([rates for _, rates in series], keys)
-        axes.set_xticks(range(len(keys)), [f"{key}\nn = {counts[key]}" for key in keys])
+        _name_groups(axes, keys, counts)
         axes.set_ylabel(f"held-out pass@1 (%){_decoding(decoding)}")
         axes.set_ylim(0, 100)
         axes.grid(visible=False, axis="x")
-        if len(keys) > 7:
-            axes.tick_params(axis="x", labelrotation=45)
-        _legend_below(axes, len(series), f"{BARS}; n: tasks")
+        _legend_below(
+            axes, len(series), f"{_marks('bars', [r.all.num_runs for _, r in series])}; n: tasks"
+        )
     return figure
 
 
@@ -215,7 +220,7 @@ def _signal(arms: Sequence[ArmFigures]) -> Figure:
 
 
 def _dataset_size(sizes: Sequence[tuple[int, ArmResult]], decoding: str | None) -> Figure:
-    with _axes(3.2) as (figure, axes):
+    with _axes(2.7) as (figure, axes):
         for number, (size, arm) in enumerate(sizes):
             if arm.last is None or arm.last.all.value is None:
                 continue
@@ -229,8 +234,7 @@ def _dataset_size(sizes: Sequence[tuple[int, ArmResult]], decoding: str | None) 
                 markersize=6,
                 capsize=3,
                 linestyle="none",
-                label=f"{_label(arm.arm)} (step {arm.last.step}, {_seeds(rate.num_runs)},"
-                f" {rate.num_tasks} tasks)",
+                label=f"{_label(arm.arm)} ({_seeds(rate.num_runs)}, {rate.num_tasks} tasks)",
             )
             singles = [100 * run.pass_at_1 for run in arm.runs if run.pass_at_1 is not None]
             axes.plot(
@@ -245,12 +249,13 @@ def _dataset_size(sizes: Sequence[tuple[int, ArmResult]], decoding: str | None) 
         ticks = sorted({size for size, _ in sizes})
         axes.set_xticks(ticks)
         axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.minorticks_off()
         axes.set_xlabel("training tasks (count, logarithmic)")
         axes.set_ylabel(f"held-out pass@1 (%){_decoding(decoding)}")
         rates = [arm.last.all for _, arm in sizes if arm.last]
+        runs = [rate.num_runs for rate in rates]
         _percent_axis(axes, [rate.low for rate in rates], [rate.high for rate in rates])
-        _legend_below(axes, len(sizes), f"{BARS}; dashes: single seeds")
+        _legend_below(axes, len(sizes), f"{_marks('bars', runs)}; dashes: single seeds")
     return figure
 
 
@@ -296,13 +301,34 @@ def _percent_axis(axes: Axes, lows: Sequence[float], highs: Sequence[float]) -> 
 def _legend_below(axes: Axes, number: int, title: str) -> None:
     """Put the legend beneath the plot, where it covers nothing, with what the marks mean."""
     figure = axes.get_figure(root=True)
-    if figure is not None:
-        columns = 1 if number > 4 else min(number, 2)
-        figure.legend(loc="outside lower center", ncol=columns, title=title)
+    if figure is None:
+        return
+    longest = max((len(str(each)) for each in axes.get_legend_handles_labels()[1]), default=0)
+    columns = min(number, 3 if longest <= 32 else 2 if longest <= 48 else 1)
+    rows = -(-number // max(1, columns)) + 1
+    figure.set_figheight(figure.get_figheight() + ROW_IN * rows)
+    figure.legend(loc="outside lower center", ncol=max(1, columns), title=title)
+
+
+def _marks(marks: str, num_runs: Sequence[int]) -> str:
+    """Return what the marks of a figure stand for."""
+    if max(num_runs, default=1) < 2:
+        return f"one seed; {marks}: 95 % intervals (tasks)"
+    return f"mean over seeds; {marks}: 95 % intervals (tasks and seeds)"
 
 
 def _label(arm: str) -> str:
     return arm if len(arm) <= MAX_LABEL else f"{arm[: MAX_LABEL - 1]}…"
+
+
+def _name_groups(axes: Axes, keys: Sequence[str], counts: Mapping[str, int]) -> None:
+    """Name the groups of bars beneath them, with their numbers of tasks."""
+    if len(keys) > CROWDED:
+        names = [f"{key} (n = {counts[key]})" for key in keys]
+        axes.set_xticks(range(len(keys)), names, rotation=40, ha="right", fontsize=7)
+        return
+    names = [f"{key}\nn = {counts[key]}" for key in keys]
+    axes.set_xticks(range(len(keys)), names, fontsize=7 if len(keys) > NARROW else 9)
 
 
 def _groups(arm: ArmFigures) -> str:
