@@ -8,7 +8,7 @@ that, *missed* when its whole 95 % interval violates it, and *undecided* otherwi
 * A threshold on a change from the baseline is met when the change satisfies it, its interval lies
   on the right side of zero (of the threshold, where that allows a loss), and, where a change is
   demanded of pass@1, the pooled paired comparison says so too (IMPROVED, or REGRESSED where a
-  fall is demanded). The opposite word misses it.
+  fall is demanded). That comparison alone decides nothing: it knows no other seeds.
 
 A configuration is confirmed when all its thresholds are met, refuted when one is missed, else
 inconclusive. The hypothesis is confirmed when one configuration is, refuted when all are.
@@ -129,11 +129,7 @@ def configuration_word(readings: Sequence[ThresholdReading]) -> ExperimentWord:
 def _read_demand(
     threshold: Threshold, figure: Figure, *, satisfied: bool
 ) -> tuple[ThresholdReading, str]:
-    towards, opposite = Verdict.IMPROVED, Verdict.REGRESSED
-    if not threshold.is_lower:
-        towards, opposite = opposite, towards
-    if figure.word is opposite:
-        return ThresholdReading.MISSED, f"the paired comparison says {opposite.value.upper()}"
+    towards = Verdict.IMPROVED if threshold.is_lower else Verdict.REGRESSED
     if not satisfied:
         return (
             ThresholdReading.UNDECIDED,

@@ -42,7 +42,8 @@ CONFIRMED, REFUTED, INCONCLUSIVE = (
         (">=", 0.05, True, (0.1, (-0.02, 0.22), Verdict.IMPROVED), UNDECIDED),
         (">=", 0.05, True, (0.03, (0.01, 0.06), Verdict.IMPROVED), UNDECIDED),
         (">=", 0.05, True, (0.02, (0.01, 0.04), Verdict.IMPROVED), MISSED),
-        (">=", 0.05, True, (-0.1, (-0.3, 0.1), Verdict.REGRESSED), MISSED),
+        (">=", 0.05, True, (-0.1, (-0.3, 0.1), Verdict.REGRESSED), UNDECIDED),
+        (">=", 0.05, True, (-0.1, (-0.3, 0.04), Verdict.FLAT), MISSED),
         (">", 0.0, True, (0.04, (0.01, 0.07), Verdict.IMPROVED), MET),
         # A loss that is allowed: no word is asked, the interval must exclude a larger loss.
         (">=", -0.02, True, (0.0, (-0.01, 0.01), Verdict.FLAT), MET),
@@ -50,7 +51,7 @@ CONFIRMED, REFUTED, INCONCLUSIVE = (
         # A fall that is demanded.
         ("<", -0.05, True, (-0.1, (-0.2, -0.02), Verdict.REGRESSED), MET),
         ("<", -0.05, True, (-0.1, (-0.2, 0.02), Verdict.REGRESSED), UNDECIDED),
-        ("<", -0.05, True, (0.1, (-0.2, 0.2), Verdict.IMPROVED), MISSED),
+        ("<", -0.05, True, (0.1, (-0.2, 0.2), Verdict.IMPROVED), UNDECIDED),
         # No figure, and a change without an interval.
         (">", 0.0, True, (0.5, None, None), UNDECIDED),
         (">", 0.0, False, (None, None, None), UNDECIDED),
