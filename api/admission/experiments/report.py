@@ -112,8 +112,8 @@ def _watched(results: Json) -> Iterator[str]:
         [
             cell(verdict["arm"]),
             code_cell(each["sentence"]),
-            _figure(each, each["value"]),
-            f"{_figure(each, each['low'])} to {_figure(each, each['high'])}"
+            _figure(each),
+            f"{_number(each, each['low'])} to {_number(each, each['high'])}"
             if each["low"] is not None
             else "–",
             each["reading"].upper(),
@@ -248,14 +248,20 @@ def _span(rate: Json) -> str:
     return f"{100 * rate['low']:.1f}–{100 * rate['high']:.1f}"
 
 
-def _figure(reading: Json, value: float | None) -> str:
-    """Return the figure of a watched metric; a change of a pass rate in points."""
-    if value is None:
+def _figure(reading: Json) -> str:
+    """Return the figure of a watched metric with its unit; a change of a pass rate in points."""
+    if reading["value"] is None:
         return "–"
     is_rate = "/pass_at_" in reading["sentence"]
+    unit = "" if not is_rate else " points" if reading["is_change"] else " %"
+    return _number(reading, reading["value"]) + unit
+
+
+def _number(reading: Json, value: float) -> str:
+    is_rate = "/pass_at_" in reading["sentence"]
     if reading["is_change"]:
-        return f"{points(value)} points" if is_rate else f"{value:+.4g}"
-    return percent(value) if is_rate else f"{value:.4g}"
+        return points(value) if is_rate else f"{value:+.3g}"
+    return f"{100 * value:.1f}" if is_rate else f"{value:.3g}"
 
 
 def _dotted(pointer: str) -> str:

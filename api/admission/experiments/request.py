@@ -229,7 +229,7 @@ class SweepSpec(Section):
     role: Role | None = None
     """Null: the first cell is the baseline of an experiment that has none; all others vary."""
     retry: bool = False
-    """Launch the runs again that failed by chance, were cancelled, or were refused."""
+    """Launch the runs again that failed, were cancelled, or were refused."""
 
     @model_validator(mode="after")
     def _is_a_grid_of_bounded_size(self) -> Self:

@@ -20,8 +20,8 @@ from api.admission.campaigns.launch import Admit, launch_cells
 from api.admission.experiments import store
 from api.admission.experiments.errors import ExperimentRejected
 from api.admission.experiments.request import SweepSpec
+from api.runs.status import RunStatus
 from api.tables.experiments import Experiment, ExperimentRun
-from hillclimb.protocol.payloads.studies.campaigns import CellState
 from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.rules.dotted_keys import set_key
 from hillclimb.spec.run import RunSpec
@@ -130,12 +130,18 @@ def _add(
 
 
 def _retryable(session: Session, experiment: Experiment) -> frozenset[str]:
-    """Return the digests of the cells that were refused, or whose run ended without a result."""
+    """Return the digests of the cells that were refused, or whose run ended without a result.
+
+    Whoever asks for it may have changed what made a run fail: the machine, or the trainer.
+    """
     return frozenset(
         each.place.digest
         for each in store.list_runs(session, experiment)
         if each.place.digest is not None
-        and (each.run is None or each.status.state is CellState.RETRYABLE)
+        and (
+            each.run is None
+            or RunStatus(each.run.status) in (RunStatus.FAILED, RunStatus.CANCELLED)
+        )
     )
 
 

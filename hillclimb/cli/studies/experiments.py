@@ -184,7 +184,9 @@ def remove(*, key: str, run: str, as_json: bool) -> None:
 @click.option("--seeds", metavar="S1,S2", default="0", show_default=True, help="schedule.seed.")
 @click.option("--arm", metavar="LABEL", help="Label of the configuration.")
 @click.option("--role", type=click.Choice(["baseline", "variant"]))
-@click.option("--retry", is_flag=True, help="Launch again what failed by chance or was refused.")
+@click.option(
+    "--retry", is_flag=True, help="Launch again what failed, was cancelled or was refused."
+)
 @command
 def sweep(  # noqa: PLR0913 (one per option)
     *,

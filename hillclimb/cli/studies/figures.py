@@ -6,6 +6,7 @@ marker and dash, bars in hatching, and maps in brightness alone. Intervals are 9
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,8 @@ LOW_SIGNAL = 25
 """Percent of groups with signal below which an environment teaches little: the team's border."""
 ROW_IN = 0.17
 """Height of a row of a legend (inches)."""
+DODGE = 1.03
+"""Factor by which arms with equal numbers of training tasks stand apart."""
 NARROW, CROWDED = 7, 10
 """Groups of bars above which their names are printed smaller, and slanted."""
 STYLE: dict[Any, Any] = {
@@ -221,12 +224,15 @@ def _signal(arms: Sequence[ArmFigures]) -> Figure:
 
 def _dataset_size(sizes: Sequence[tuple[int, ArmResult]], decoding: str | None) -> Figure:
     with _axes(2.7) as (figure, axes):
+        equal: Counter[int] = Counter()
         for number, (size, arm) in enumerate(sizes):
             if arm.last is None or arm.last.all.value is None:
                 continue
             rate = arm.last.all
+            place = size * DODGE ** equal[size]
+            equal[size] += 1
             axes.errorbar(
-                [size],
+                [place],
                 [100 * (rate.value or 0.0)],
                 yerr=_errors([rate]),
                 color=COLOURS[number],
@@ -238,7 +244,7 @@ def _dataset_size(sizes: Sequence[tuple[int, ArmResult]], decoding: str | None) 
             )
             singles = [100 * run.pass_at_1 for run in arm.runs if run.pass_at_1 is not None]
             axes.plot(
-                [size] * len(singles),
+                [place] * len(singles),
                 singles,
                 color=COLOURS[number],
                 marker="_",
@@ -250,6 +256,7 @@ def _dataset_size(sizes: Sequence[tuple[int, ArmResult]], decoding: str | None) 
         axes.set_xticks(ticks)
         axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.minorticks_off()
+        axes.set_xlim(ticks[0] / 1.15, ticks[-1] * 1.15)
         axes.set_xlabel("training tasks (count, logarithmic)")
         axes.set_ylabel(f"held-out pass@1 (%){_decoding(decoding)}")
         rates = [arm.last.all for _, arm in sizes if arm.last]

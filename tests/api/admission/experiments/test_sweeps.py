@@ -98,17 +98,19 @@ def test_sweeps_at_once_launch_nothing_twice(create: Call, served: Served, story
     assert num_runs(story) == 6
 
 
-def test_a_run_that_failed_by_chance_is_launched_again_on_request(
+def test_a_run_that_failed_is_launched_again_on_request(
     create: Call, call: Call, story: Story
 ) -> None:
     create()
     runs = call("POST", "/v0.2.4/sweep", GRID)["runs"]
     fail(story, runs[0]["run_id"], ReasonCode.CHECKPOINT_UNREADABLE)
     train(story, runs[1]["run_id"], 0.2, 0.2)
+    fail(story, runs[3]["run_id"], ReasonCode.SPEC_REJECTED)
     same = call("POST", "/v0.2.4/sweep", GRID)["runs"]
     assert [each["state"] for each in same[:3]] == ["retryable", "done", "accepted"]
+    assert same[3]["state"] == "blocked"
     again = call("POST", "/v0.2.4/sweep", GRID | {"retry": True})["runs"]
-    assert [each["state"] for each in again[:3]] == ["accepted", "done", "accepted"]
+    assert [each["state"] for each in again[:4]] == ["accepted", "done", "accepted", "accepted"]
     assert again[0]["run_id"] != runs[0]["run_id"]
     assert again[1]["run_id"] == runs[1]["run_id"]
 
