@@ -79,6 +79,10 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
         print_outlook(run.cost)
     if run.spec.get("kind", "train") != "train":
         print_text(_instead_of_training(run.spec))
+    parent = run.spec["lineage"].get("forked_from")
+    if parent is not None:
+        step = "" if parent["step"] is None else f"@{parent['step']}"
+        print_text(f"forked from {parent['run_id']}{step}")
     _print_warnings(warnings)
     if with_spec:
         print_json(run.spec)

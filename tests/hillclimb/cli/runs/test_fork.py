@@ -22,6 +22,9 @@ def test_a_fork_prints_its_parent_its_start_and_what_differs(hc: Invoke, parent:
     assert f"starts at step 20 of {parent}; tasks are drawn anew" in made.stdout
     rows = [line.split() for line in made.stdout.splitlines() if line.startswith("/")]
     assert rows == [["/data/seed", "0", "3"], ["/optimizer/lr", "0.00025", "0.001"]]
+    new = made.stdout.split()[0]
+    assert f"forked from {parent}@20" in hc("show", new).stdout
+    assert "forked from" not in hc("show", parent).stdout
     assert all(len(line) <= 80 for line in made.stdout.splitlines()[1:]), made.stdout
 
 

@@ -66,7 +66,8 @@ def test_a_single_run_has_the_interval_of_its_tasks() -> None:
 
 def test_the_spread_counts_runs_and_not_tasks() -> None:
     spread = spread_of([0.2, 0.4, 0.6])
-    assert (spread.num_runs, spread.mean) == (3, pytest.approx(0.4))
+    assert spread.num_runs == 3
+    assert spread.mean == pytest.approx(0.4)
     assert (spread.least, spread.most) == (0.2, 0.6)
     assert spread.sd == pytest.approx(0.2)
     assert spread_of([0.5]).sd is None
