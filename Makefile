@@ -114,7 +114,7 @@ check-trainer: setup
 	@$(TRAINER)/mypy --cache-dir .mypy_cache/trainer benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/learner.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
 
 bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)
-	@$(CONTROL)/python benchmarks/learning.py
+	@$(CONTROL)/python benchmarks/experiments/learning.py
 	@$(TRAINER)/python benchmarks/engine_throughput.py
 
 rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine, from nothing (the core of e2e)

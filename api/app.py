@@ -35,7 +35,7 @@ from api.http.routes.results import (
 )
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
-from api.http.routes.studies import campaigns, exports, imports, issues
+from api.http.routes.studies import campaigns, experiments, exports, imports, issues
 from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
@@ -68,6 +68,7 @@ ROUTERS = (
     issues.router,
     imports.router,
     exports.router,
+    experiments.router,
     patterns.router,
     probes.router,
     prompts.router,

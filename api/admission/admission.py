@@ -10,9 +10,11 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.admission import submit as submission
+from api.admission.fork import ForkRequest, forked_spec
 from api.admission.rental import RentalSettings, refuse_unrentable, rental_warnings, rents
 from api.admission.resume import resume
 from api.clusters import quotes
+from api.results.comparison.config_diff import config_diff
 from api.runs import store
 from api.runs.journal import utc_now
 from api.runs.stored_spec import spec_of
@@ -109,10 +111,31 @@ class Admission:
 
         return self._once(request, resume_run)
 
+    def fork(
+        self, run_id: str, body: ForkRequest, caller: Principal, request: RequestKey | None
+    ) -> Admitted:
+        """Submit a run's spec with changes; the response has its difference to the run's.
+
+        Raises what `fork.forked_spec` and `submit` do, RunNotFound, and IdempotencyKeyReused.
+        """
+
+        def fork_run(session: Session, now: datetime) -> tuple[Run, int]:
+            parent = store.get_run(session, caller.project_id, run_id)
+            spec = forked_spec(session, parent, body)
+            return self.submit_within(session, spec, caller, now=now), CREATED
+
+        def describe(session: Session, run: Run) -> dict[str, Any]:
+            parent = store.get_run(session, caller.project_id, run_id)
+            difference = config_diff(parent.spec, run.spec)
+            return self.describe(session, run) | {"config_diff": difference}
+
+        return self._once(request, fork_run, describe)
+
     def _once(
         self,
         request: RequestKey | None,
         work: Callable[[Session, datetime], tuple[Run, int]],
+        describe: Describe | None = None,
     ) -> Admitted:
         """Do `work` and store its response under the request's key, in one transaction."""
         with self.database.transaction() as session:
@@ -121,7 +144,8 @@ class Admission:
                 return Admitted(response=stored, is_replayed=True)
             run, status = work(session, utc_now())
             session.flush()
-            response = StoredResponse(status=status, response=self.describe(session, run))
+            facts = (describe or self.describe)(session, run)
+            response = StoredResponse(status=status, response=facts)
             if request:
                 idempotency.finish(session, request, response)
         return Admitted(response=response)

@@ -60,7 +60,7 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     spec = spec_of(run)
     _refuse_exhausted(session, run, now=now)
     update = {
-        "lineage": LineageSpec(resumed_from=source),
+        "lineage": LineageSpec(resumed_from=source, forked_from=spec.lineage.forked_from),
         "budget": budgets.remaining_of(session, run, now=now),
     }
     spec = spec.model_copy(update=update)

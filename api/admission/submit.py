@@ -9,7 +9,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.admission import dataset_resolution, planning
+from api.admission import planning
+from api.admission.continuation import refuse_misfit
+from api.admission.dataset.resolution import Resolution
+from api.admission.dataset.resolution import resolve as resolve_dataset
 from api.admission.rental import rents
 from api.clusters import exclusions, quotes
 from api.clusters.quotes import Quotes
@@ -65,15 +68,17 @@ def submit(
     warnings, not errors.
 
     Raises:
+        RunNotFound: `lineage.forked_from` names no run of the project.
         CheckpointNotFound: `lineage.resumed_from` names no complete checkpoint, or the model is
             that of an imported run.
+        CheckpointMisfit: the run cannot train on from that checkpoint.
         RunImported: the checkpoint would be an imported run's.
         DatasetUnusable: the spec names a dataset that the run cannot use.
         NoEligibleHardware: no candidate can execute the run.
     """
     _check_lineage(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
-    resolution = dataset_resolution.resolve(
+    resolution = resolve_dataset(
         session,
         spec,
         project_id=project_id,
@@ -82,14 +87,14 @@ def submit(
         keeps_environments=_keeps_environments(session, spec),
     )
     spec = resolution.spec
-    resolved = resolve(spec)
+    _check_continuation(session, spec)
     run = Run(
         id=new_id("run"),
         project_id=project_id,
         name=spec.name,
         status=RunStatus.QUEUED.value,
         desired_state=DesiredState.RUNNING.value,
-        spec=resolved,
+        spec=resolve(spec),
         config_hash=config_hash(spec),
         code=asdict(code_revision()),
         created_by=actor,
@@ -137,7 +142,7 @@ def plan(
     _check_lineage(session, spec, project_id)
     quoted = _quoted(session, spec, now=now)
     checked = planning.check(spec, quoted.offers)
-    resolution = dataset_resolution.resolve(
+    resolution = resolve_dataset(
         session,
         spec,
         project_id=project_id,
@@ -145,6 +150,7 @@ def plan(
         keeps_environments=_keeps_environments(session, spec),
     )
     spec = resolution.spec
+    _check_continuation(session, spec)
     resolved = resolve(spec)
     if rents(spec):
         place = queue.queue_position_of_next_on_cluster(session, project_id, now=now)
@@ -191,7 +197,7 @@ def resolve(spec: RunSpec) -> dict[str, Any]:
 
 def _warning_events(
     warnings: Sequence[tuple[str, str]],
-    resolution: dataset_resolution.Resolution,
+    resolution: Resolution,
     checked: planning.Checked,
     *,
     at: datetime,
@@ -213,6 +219,9 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
             " figures come from, and its weights are not here. Name a model that this service"
             " can load."
         )
+    fork = spec.lineage.forked_from
+    if fork is not None:
+        store.get_run(session, project_id, fork.run_id)
     source = spec.lineage.resumed_from
     if source is None:
         return
@@ -227,6 +236,13 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
             f"Run {source.run_id} has no complete checkpoint of attempt {source.attempt} at step"
             f" {source.step}."
         )
+
+
+def _check_continuation(session: Session, spec: RunSpec) -> None:
+    """Refuse a training run that does not fit its checkpoint; its dataset must be resolved."""
+    source = spec.lineage.resumed_from
+    if source is not None and spec.kind == "train":
+        refuse_misfit(spec, session.get_one(Run, source.run_id).spec, step=source.step)
 
 
 def _deletion_warning(session: Session, spec: RunSpec) -> list[str]:

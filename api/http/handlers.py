@@ -30,7 +30,7 @@ from api.http.problems import (
     headers_of,
     kind_of,
 )
-from api.runs.errors import SpecOutdated
+from api.runs.errors import ForkRejected, SpecOutdated
 from hillclimb.blobs.base import StoreError
 from hillclimb.protocol.spec_problems import SpecProblem, sentence_of
 
@@ -76,7 +76,8 @@ def _domain(request: Request, error: Exception) -> Response:
     kind = kind_of(error)
     if kind is INTERNAL:
         log.error("%s has no row in api.http.problems", type(error).__name__, exc_info=error)
-    errors = error.problems if isinstance(error, (DatasetRejected, SpecOutdated)) else ()
+    with_problems = (DatasetRejected, ForkRejected, SpecOutdated)
+    errors = error.problems if isinstance(error, with_problems) else ()
     return respond(request, kind, str(error), errors)
 
 

@@ -9,6 +9,13 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from api.admission.campaigns.request import CampaignSpec
+from api.admission.experiments.request import (
+    AddedRun,
+    ExperimentEdit,
+    ExperimentSpec,
+    SweepSpec,
+)
+from api.admission.fork import ForkRequest
 from api.datasets.request import VersionRequest
 from api.http.problems import ProblemBody
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
@@ -59,6 +66,39 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {"after": "run_06dzk3m8v5q2w9x4t7r1c0n6ab@80"},
     },
     "IssueResolution": {"summary": "Close it", "value": {"resolution": "prompt v0.2"}},
+    "ForkRequest": {
+        "summary": "Train on from step 20 with a larger learning rate",
+        "value": {
+            "step": 20,
+            "changes": {"optimizer.lr": 5e-4, "schedule.total_steps": 60},
+        },
+    },
+    "ExperimentSpec": {
+        "summary": "A larger learning rate",
+        "value": {
+            "key": "v0.2.4",
+            "title": "larger learning rate",
+            "hypothesis": "The learning rate is too conservative.",
+            "changes": [{"key": "optimizer.lr", "rationale": "no PPO clipping was seen"}],
+            "watch": ["eval/all/pass_at_1 >= +0.05", "signal_ratio > 0.25"],
+        },
+    },
+    "ExperimentEdit": {
+        "summary": "What comes next",
+        "value": {"next_steps": ["Increase the learning rate again"]},
+    },
+    "AddedRun": {
+        "summary": "A baseline",
+        "value": {"run_id": "run_06dzk3m8v5q2w9x4t7r1c0n6ab", "role": "baseline"},
+    },
+    "SweepSpec": {
+        "summary": "Two learning rates with three seeds each",
+        "value": {
+            "base": {"name": "base", "data": {"env_keys": ["booking", "github"]}},
+            "over": [{"key": "optimizer.lr", "values": [1e-4, 5e-4]}],
+            "seeds": [0, 1, 2],
+        },
+    },
     "IngestBatch": {
         "summary": "A phase starts",
         "value": {
@@ -124,6 +164,11 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (RunSpec, "validation"),
             (IngestBatch, "validation"),
             (CampaignSpec, "validation"),
+            (ForkRequest, "validation"),
+            (ExperimentSpec, "validation"),
+            (ExperimentEdit, "validation"),
+            (AddedRun, "validation"),
+            (SweepSpec, "validation"),
             (VersionRequest, "validation"),
             (IssueSpec, "validation"),
             (IssueChanges, "validation"),

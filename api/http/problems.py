@@ -10,6 +10,12 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.admission.campaigns.errors import CampaignError, CampaignNotFound, CampaignRejected
+from api.admission.experiments.errors import (
+    ExperimentError,
+    ExperimentExists,
+    ExperimentNotFound,
+    ExperimentRejected,
+)
 from api.admission.imports.errors import ImportRejected, ImportsBusy, ImportsError
 from api.clusters.errors import (
     CloudExclusionNotFound,
@@ -50,8 +56,10 @@ from api.runs.errors import (
     AttemptNotClaimed,
     AttemptNotFound,
     AttemptSuperseded,
+    CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    ForkRejected,
     InvalidTransition,
     LeaseLost,
     NothingToResume,
@@ -146,6 +154,12 @@ KINDS: dict[type[Exception], Kind] = {
     CheckpointNotFound: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_not_found", "No such checkpoint"
     ),
+    CheckpointMisfit: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_misfit", "The run does not fit the checkpoint"
+    ),
+    ForkRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_fork", "The fork's spec is not valid"
+    ),
     LeaseLost: _kind(
         HTTPStatus.CONFLICT, "lease_lost", "Another worker holds the lease", retryable=True
     ),
@@ -183,6 +197,11 @@ KINDS: dict[type[Exception], Kind] = {
         "imports_busy",
         "Other imports are in progress",
         retryable=True,
+    ),
+    ExperimentNotFound: _kind(HTTPStatus.NOT_FOUND, "experiment_not_found", "No such experiment"),
+    ExperimentExists: _kind(HTTPStatus.CONFLICT, "experiment_exists", "The experiment exists"),
+    ExperimentRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_experiment", "The experiment does not allow it"
     ),
     NoSuchEval: _kind(HTTPStatus.NOT_FOUND, "no_such_eval", "No such evaluation"),
     DatasetNotFound: _kind(HTTPStatus.NOT_FOUND, "dataset_not_found", "No such dataset or version"),
@@ -252,6 +271,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     ClustersError,
     CampaignError,
     ImportsError,
+    ExperimentError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

@@ -34,7 +34,7 @@ def build_signal(session: Session, run_id: str, filters: SignalFilters) -> dict[
         select(func.max(StepSignalRecord.step)).where(StepSignalRecord.run_id == run_id)
     )
     first = 1 if filters.window is None or last is None else max(1, last - filters.window + 1)
-    steps = _steps(session, run_id, first, filters.env_key)
+    steps = read_steps(session, run_id, first, filters.env_key)
     clip_ratio = _clip_ratio(session, run_id, first)
     by_env: dict[str, list[StepSignal]] = defaultdict(list)
     for each in steps:
@@ -54,7 +54,9 @@ def build_signal(session: Session, run_id: str, filters: SignalFilters) -> dict[
     }
 
 
-def _steps(session: Session, run_id: str, first: int, env_key: str | None) -> list[StepSignal]:
+def read_steps(
+    session: Session, run_id: str, first: int = 1, env_key: str | None = None
+) -> list[StepSignal]:
     """Return the counts by step; for a repeated step the newest attempt counts."""
     records = StepSignalRecord
     query = (

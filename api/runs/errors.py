@@ -7,6 +7,8 @@ RunError
 ├── NothingToResume        no complete checkpoint to resume from
 ├── SpecOutdated           a spec stored by another version, which this one rejects
 ├── CheckpointNotFound     lineage.resumed_from names none of the project
+├── CheckpointMisfit       the run cannot train on from the checkpoint that it names
+├── ForkRejected           the changes of a fork are not valid
 ├── LeaseLost              another worker has the lease now
 ├── AttemptNotFound        no such attempt, or it is another runner's
 ├── AttemptSuperseded      the attempt has ended or a newer one owns the run
@@ -57,6 +59,18 @@ class SpecOutdated(RunError):
 
 class CheckpointNotFound(RunError):
     """`lineage.resumed_from` names no complete checkpoint of the project."""
+
+
+class CheckpointMisfit(RunError):
+    """The run cannot train on from the checkpoint that `lineage.resumed_from` names."""
+
+
+class ForkRejected(RunError):
+    """The changes of a fork are malformed, or their spec is not valid."""
+
+    def __init__(self, message: str, problems: Sequence[SpecProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class LeaseLost(RunError):

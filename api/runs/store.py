@@ -125,6 +125,15 @@ def newest_checkpoint(session: Session, run_id: str) -> Checkpoint | None:
     return session.scalar(query)
 
 
+def checkpoint_at(session: Session, run_id: str, step: int) -> Checkpoint | None:
+    """Return the newest complete checkpoint of a step; a refused one only where no other is."""
+    is_refused = Checkpoint.qualification.is_not_distinct_from(REFUSED)
+    query = select(Checkpoint).where(
+        Checkpoint.run_id == run_id, Checkpoint.step == step, Checkpoint.deleted_at.is_(None)
+    )
+    return session.scalar(query.order_by(is_refused, Checkpoint.attempt.desc()).limit(1))
+
+
 def saved_checkpoint(session: Session, run_id: str, attempt: int) -> bool:
     """Return True when the attempt completed a checkpoint, deleted or not."""
     mine = exists().where(Checkpoint.run_id == run_id, Checkpoint.attempt == attempt)

@@ -1,7 +1,6 @@
 """All tables of the service, one module per noun; importing this package registers them."""
 
 from api.tables.base import Base
-from api.tables.campaigns import Campaign, CampaignCell, CampaignMember
 from api.tables.clusters import (
     BudgetExtension,
     CloudExclusion,
@@ -13,7 +12,6 @@ from api.tables.clusters import (
     ProjectLimits,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
-from api.tables.issues import Issue
 from api.tables.notices import OutboxMessage, SlackThread
 from api.tables.projects import ApiKey, Project, SessionCode
 from api.tables.results import (
@@ -27,6 +25,9 @@ from api.tables.results import (
     StepSignalRecord,
 )
 from api.tables.runs import Attempt, GuardTrip, IdempotencyKey, Run, RunEvent, Runner
+from api.tables.studies.campaigns import Campaign, CampaignCell, CampaignMember
+from api.tables.studies.experiments import Experiment, ExperimentRun
+from api.tables.studies.issues import Issue
 
 __all__ = [
     "Base",
@@ -62,6 +63,8 @@ __all__ = [
     "OrphanedCluster",
     "Campaign",
     "CampaignCell",
+    "Experiment",
+    "ExperimentRun",
     "CampaignMember",
     "Issue",
 ]

@@ -15,9 +15,9 @@ from hillclimb.cli.runs.results import (
     signal,
     verdicts,
 )
-from hillclimb.cli.runs.submission import evaluate, presets, submit
+from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
-from hillclimb.cli.studies import campaigns, exports, imports, issues
+from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
@@ -34,8 +34,10 @@ __all__ = [
     "demo",
     "evaluate",
     "exclusions",
-    "exports",
+    "experiments",
     "fleet",
+    "fork",
+    "exports",
     "issues",
     "guards",
     "imports",

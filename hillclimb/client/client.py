@@ -13,6 +13,7 @@ from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
+from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
 from hillclimb.client.resources.results import Results
@@ -27,7 +28,7 @@ from hillclimb.protocol.payloads.clusters import (
 from hillclimb.protocol.payloads.costs import BudgetPayload, CloudExclusionList, LimitsPayload
 from hillclimb.protocol.payloads.events import EventPage, EventPayload, GuardsPayload
 from hillclimb.protocol.payloads.results.logs import LogPayload
-from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
+from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 from hillclimb.protocol.payloads.service import (
     PresetList,
     PresetPayload,
@@ -62,6 +63,8 @@ class Client(Results):
         """Issues of the project."""
         self.imports = Imports(self._http)
         """Imports of past runs."""
+        self.experiments = Experiments(self._http)
+        """Experiments of the project."""
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +121,25 @@ class Client(Results):
     def resume(self, run_id: str) -> RunPayload:
         """Resume from the newest checkpoint: a new run if the old one ended, else the same."""
         return self._http.request(RunPayload, "POST", of_run(run_id, "resume"))
+
+    def fork(
+        self,
+        run_id: str,
+        changes: Mapping[str, Any],
+        *,
+        step: int | None = None,
+        name: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ForkPayload:
+        """Start a new run from the run's spec with changes by dotted key.
+
+        With `step` it continues from the run's checkpoint. The same key and changes return the same
+        run again.
+        """
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        body = {"step": step, "changes": dict(changes), "name": name}
+        path = of_run(run_id, "fork")
+        return self._http.request(ForkPayload, "POST", path, json=body, headers=headers)
 
     def events(
         self, run_id: str, *, after: int = 0, limit: int = 200, types: str | None = None

@@ -8,6 +8,7 @@ HillclimbError
 ├── NoCheckpoint       the run has no checkpoint at that step
 ├── DownloadFailed     a file is missing or damaged
 ├── ImportSourceError  there is nothing to import, or nowhere to export to
+├── FiguresUnavailable the library that draws figures is not installed
 ├── SpecFileError      the spec file cannot be read
 └── TableTextError     a text has no table of pass rates
 
@@ -50,6 +51,10 @@ class ImportSourceError(HillclimbError):
 
 class SpecFileError(HillclimbError):
     """The spec file is missing, unreadable or not a mapping."""
+
+
+class FiguresUnavailable(HillclimbError):
+    """The library that draws figures is not installed."""
 
 
 class NoCheckpoint(HillclimbError):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hillclimb.client.errors import SpecFileError
+from hillclimb.spec.rules.dotted_keys import set_key
 
 
 def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -83,26 +83,29 @@ def assign(spec: dict[str, Any], assignment: str) -> None:
     Raises:
         SpecFileError: the `=` is missing, or a parent of the key is not a mapping.
     """
+    dotted, value = _read(assignment)
+    try:
+        set_key(spec, dotted, value)
+    except ValueError as error:
+        raise SpecFileError(f"--set {dotted}: {error}") from error
+
+
+def read_assignments(assignments: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values by dotted key, which the service sets.
+
+    Raises:
+        SpecFileError: an assignment is malformed, or names a value without JSON.
+    """
+    changes = dict(map(_read, assignments))
+    _refuse_non_json(changes, "")
+    return changes
+
+
+def _read(assignment: str) -> tuple[str, Any]:
     dotted, separator, text = assignment.partition("=")
-    if not separator or not dotted:
+    if not separator or not dotted.strip():
         raise SpecFileError(f"--set requires key=value, not {assignment!r}")
-    *parents, last = _parts(dotted.strip())
-    target = spec
-    for part in parents:
-        if target.get(part) is None:  # an omitted section, or a null of a plan
-            target[part] = {}
-        target = target[part]
-        if not isinstance(target, dict):
-            raise SpecFileError(f"--set {dotted}: {part} is not a section")
-    target[last] = parse_value(text)
-
-
-def _parts(dotted: str) -> list[str]:
-    """Return the parts of a dotted key; within double quotes a dot parts nothing."""
-    parts = re.findall(r'(?:^|\.)("[^"]+"|[^."]*)', dotted)
-    if ".".join(parts) != dotted:
-        raise SpecFileError(f'--set {dotted}: put quotes around a whole part, as in a."b.c".d')
-    return [part.strip('"') for part in parts]
+    return dotted.strip(), parse_value(text)
 
 
 def parse_value(text: str) -> Any:

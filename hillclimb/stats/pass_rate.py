@@ -145,6 +145,11 @@ def count_tasks(rows: Iterable[OutcomeRow], *, pass_threshold: float) -> tuple[T
     return tuple(_count(by_task[key], pass_threshold) for key in sorted(by_task))
 
 
+def of_env(counts: Iterable[TaskCount], env_key: str) -> list[TaskCount]:
+    """Return the counts of one environment's tasks."""
+    return [count for count in counts if count.env_key == env_key]
+
+
 def group_counts(counts: Iterable[TaskCount], dimension: Dimension) -> dict[str, list[TaskCount]]:
     """Return the counts by group, sorted by its name; the unknown ones come last."""
     groups: dict[str, list[TaskCount]] = defaultdict(list)

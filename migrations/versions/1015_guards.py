@@ -1,7 +1,7 @@
 """Episodes of guards, and when the guard of progress trips.
 
 Revision ID: 1015
-Revises: 1013
+Revises: 1014
 """
 
 import sqlalchemy as sa
@@ -9,7 +9,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "1015"
-down_revision = "1013"
+down_revision = "1014"
 branch_labels = None
 depends_on = None
 

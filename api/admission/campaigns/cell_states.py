@@ -25,9 +25,13 @@ class CellStatus:
 
 def status_of(filled: FilledCell) -> CellStatus:
     """Return the state of a cell."""
-    run = filled.run
+    return status_of_run(filled.run, filled.cell.problem)
+
+
+def status_of_run(run: Run | None, problem: str | None) -> CellStatus:
+    """Return the state of a cell with this run, or with the sentence that says why it has none."""
     if run is None:
-        return CellStatus(CellState.BLOCKED, filled.cell.problem)
+        return CellStatus(CellState.BLOCKED, problem)
     status = RunStatus(run.status)
     if status is RunStatus.SUCCEEDED:
         return CellStatus(CellState.DONE)

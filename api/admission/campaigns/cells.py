@@ -47,8 +47,13 @@ class PlannedCell:
     @property
     def digest(self) -> str:
         """SHA-256 of the spec without its name: equal evaluations have equal digests."""
-        facts = self.spec.model_dump(mode="json", exclude={"name"})
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return spec_digest(self.spec)
+
+
+def spec_digest(spec: RunSpec) -> str:
+    """Return the SHA-256 of a spec without its name: by it a project has each cell once."""
+    facts = spec.model_dump(mode="json", exclude={"name"})
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def plan_cells(campaign: CampaignSpec, find_checkpoint: FindCheckpoint) -> tuple[PlannedCell, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.admission.campaigns import store
@@ -15,12 +14,12 @@ from api.admission.campaigns.request import CampaignSpec
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
 from api.runs.errors import CheckpointNotFound, InvalidTransition
-from api.runs.store import get_run, lock_run
+from api.runs.store import checkpoint_at, get_run, lock_run
 from api.scheduling import control
-from api.tables import Checkpoint, Run
+from api.tables import Run
 from api.tables.access.identity import Principal
-from api.tables.campaigns import Campaign, CampaignCell
 from api.tables.ids import new_id
+from api.tables.studies.campaigns import Campaign, CampaignCell
 from hillclimb.protocol.payloads.studies.campaigns import CellState
 from hillclimb.spec.run import RunSpec
 
@@ -58,7 +57,7 @@ def create(
     session.flush()
     store.add_cells(session, campaign, planned)
     cells = store.lock_cells(session, project_id, [each.digest for each in planned])
-    return campaign, _launch(session, [cell for cell in cells if cell.run_id is None], admit)
+    return campaign, launch_cells(session, [cell for cell in cells if cell.run_id is None], admit)
 
 
 def retry(session: Session, campaign: Campaign, admit: Admit) -> list[str]:
@@ -71,7 +70,7 @@ def retry(session: Session, campaign: Campaign, admit: Admit) -> list[str]:
         for each in store.list_cells(session, campaign)
         if each.run is None or status_of(each).state is CellState.RETRYABLE
     }
-    return _launch(session, [cell for cell in locked if cell.digest in again], admit)
+    return launch_cells(session, [cell for cell in locked if cell.digest in again], admit)
 
 
 def cancel(session: Session, campaign: Campaign, *, actor: str, now: datetime) -> list[str]:
@@ -91,7 +90,8 @@ def cancel(session: Session, campaign: Campaign, *, actor: str, now: datetime) -
     return cancelled
 
 
-def _launch(session: Session, cells: Sequence[CampaignCell], admit: Admit) -> list[str]:
+def launch_cells(session: Session, cells: Sequence[CampaignCell], admit: Admit) -> list[str]:
+    """Admit the runs of locked cells, or store why the service refuses them; return their ids."""
     launched = []
     for cell in cells:
         try:
@@ -111,14 +111,7 @@ def _newest_checkpoint(
     session: Session, project_id: str, run_id: str, step: int
 ) -> CheckpointSource:
     run = get_run(session, project_id, run_id)
-    attempt = session.scalar(
-        select(Checkpoint.attempt)
-        .where(
-            Checkpoint.run_id == run_id, Checkpoint.step == step, Checkpoint.deleted_at.is_(None)
-        )
-        .order_by(Checkpoint.attempt.desc())
-        .limit(1)
-    )
-    if attempt is None:
+    checkpoint = checkpoint_at(session, run_id, step)
+    if checkpoint is None:
         raise CheckpointNotFound(f"Run {run_id} has no complete checkpoint at step {step}.")
-    return CheckpointSource(run_id=run_id, step=step, attempt=attempt, spec=run.spec)
+    return CheckpointSource(run_id=run_id, step=step, attempt=checkpoint.attempt, spec=run.spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select, tuple_
@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from api.admission.campaigns.cells import PlannedCell
 from api.admission.campaigns.errors import CampaignNotFound
 from api.tables import Run
-from api.tables.campaigns import Campaign, CampaignCell, CampaignMember
+from api.tables.studies.campaigns import Campaign, CampaignCell, CampaignMember
+from hillclimb.spec.run import RunSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,19 +89,23 @@ def lock_cells(session: Session, project_id: str, digests: Sequence[str]) -> Seq
     return session.scalars(query.execution_options(populate_existing=True)).all()
 
 
-def add_cells(session: Session, campaign: Campaign, planned: Sequence[PlannedCell]) -> None:
-    """Add the campaign's members, and the cells that the project does not have yet."""
-    cells = {
-        each.digest: {
-            "project_id": campaign.project_id,
-            "digest": each.digest,
-            "spec": each.spec.model_dump(mode="json"),
+def ensure_cells(session: Session, project_id: str, specs: Mapping[str, RunSpec]) -> None:
+    """Add the cells, by digest, that the project does not have yet."""
+    rows = [
+        {
+            "project_id": project_id,
+            "digest": digest,
+            "spec": spec.model_dump(mode="json"),
             "num_launches": 0,
         }
-        for each in planned
-    }
-    rows = [cells[digest] for digest in sorted(cells)]
+        for digest, spec in sorted(specs.items())
+    ]
     session.execute(insert(CampaignCell).on_conflict_do_nothing(), rows)
+
+
+def add_cells(session: Session, campaign: Campaign, planned: Sequence[PlannedCell]) -> None:
+    """Add the campaign's members, and the cells that the project does not have yet."""
+    ensure_cells(session, campaign.project_id, {each.digest: each.spec for each in planned})
     session.add_all(
         CampaignMember(
             campaign_id=campaign.id,

@@ -14,7 +14,7 @@ from api.admission.campaigns.cell_states import status_of
 from api.results.evals.report import comparison_facts
 from api.results.evals.store import count_outcomes, list_evals
 from api.results.evals.summary import breakdowns, rate_facts
-from api.tables.campaigns import Campaign
+from api.tables.studies.campaigns import Campaign
 from hillclimb.protocol.payloads.studies.campaigns import CellState
 from hillclimb.stats.pass_rate import TaskCount
 from hillclimb.stats.verdicts.compare import VERDICT_RULE, compare

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.admission.campaigns import store
 from api.admission.campaigns.cell_states import status_of
-from api.tables.campaigns import Campaign
+from api.tables.studies.campaigns import Campaign
 from hillclimb.protocol.payloads.studies.campaigns import (
     CampaignPayload,
     CampaignSummary,

@@ -1,4 +1,4 @@
-"""Parses bodies straight from their bytes: specs, issues, event batches."""
+"""Parses bodies straight from their bytes: specs, sections, event batches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pydantic import ValidationError
 
 from api.admission.campaigns.request import CampaignSpec
 from api.http.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
-from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.section import Section
 
+T = TypeVar("T", bound=Section)
 MAX_SHOWN = 50
 """Mistakes that a response lists."""
-IssueBody = TypeVar("IssueBody", IssueSpec, IssueChanges, IssueResolution)
 
 
 def parse_spec(body: bytes) -> RunSpec:
@@ -36,8 +36,8 @@ def parse_campaign(body: bytes) -> CampaignSpec:
         raise _refusal(error, spec=True) from error
 
 
-def parse_issue(body: bytes, model: type[IssueBody]) -> IssueBody:
-    """Return an issue, its changes or its resolution; raises Problem as `parse_batch` does."""
+def parse_body(model: type[T], body: bytes) -> T:
+    """Return the body as a section; raises Problem with one entry per mistake, or for no JSON."""
     _refuse_nul(body)
     try:
         return model.model_validate_json(body)

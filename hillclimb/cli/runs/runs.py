@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -80,11 +80,19 @@ def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
         print_outlook(run.cost)
     if run.spec.get("kind", "train") != "train":
         print_text(_instead_of_training(run.spec))
+    _print_parent(run.spec)
     _print_warnings(warnings)
     if with_spec:
         print_json(run.spec)
     if report:
         print_report(report, by=by)
+
+
+def _print_parent(spec: Mapping[str, Any]) -> None:
+    parent = spec["lineage"].get("forked_from")
+    if parent is not None:
+        step = "" if parent["step"] is None else f"@{parent['step']}"
+        print_text(f"forked from {parent['run_id']}{step}")
 
 
 def _print_warnings(page: EventPage) -> None:

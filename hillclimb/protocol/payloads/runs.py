@@ -11,6 +11,7 @@ from hillclimb.protocol.payloads.base import Payload
 from hillclimb.protocol.payloads.costs import OutlookPayload
 from hillclimb.protocol.payloads.datasets.versions import PlannedDataset
 from hillclimb.protocol.payloads.hardware import HardwarePayload
+from hillclimb.protocol.payloads.results.comparison import ConfigDifference
 from hillclimb.protocol.payloads.statuses import AttemptState, Category, DesiredState, RunStatus
 
 
@@ -118,6 +119,13 @@ class RunPayload(RunSummary):
     attempts: list[AttemptPayload]
     spec: dict[str, Any]
     """The resolved spec."""
+
+
+class ForkPayload(RunPayload):
+    """A new run, forked from another one."""
+
+    config_diff: list[ConfigDifference]
+    """Its spec (`b`) against the other run's (`a`), without name and lineage."""
 
 
 class RunList(Payload):

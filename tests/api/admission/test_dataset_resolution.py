@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.admission.dataset_resolution import Resolution, resolve
+from api.admission.dataset.resolution import Resolution, resolve
 from api.datasets.errors import DatasetUnusable
 from api.tables import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.database import Database

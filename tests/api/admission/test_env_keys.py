@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.admission.env_keys import refuse_foreign_keys
+from api.admission.dataset.env_keys import refuse_foreign_keys
 from api.datasets.errors import DatasetUnusable
 from hillclimb.datasets.format.lineage import SplitRow
 from hillclimb.datasets.format.table import count_by_env

@@ -14,7 +14,6 @@ from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning
 from hillclimb.protocol.rundir import MODEL, QUALIFY, RESUME
-from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
 from trainer.engines.canary import canary_tokens
@@ -123,9 +122,7 @@ def _with_workers(
 ) -> Trainer:
     if saved is not None:
         workers.learner.load(context.dir.path / RESUME)
-    # An evaluation draws no tasks: it may use others than the checkpoint was trained on.
-    order = None if context.spec.kind == "eval" else saved
-    sampler = _sampler(context.spec, tasks, order)
+    sampler = _sampler(context, tasks, saved)
     inputs = _Inputs(tasks=tasks, sampler=sampler, saved=saved, recovery=recovery)
     _emit_started(context, inputs, workers)
     for event in recovery.events:
@@ -166,7 +163,7 @@ def _parts(
     return TrainerParts(
         context=context,
         sampler=inputs.sampler,
-        buffer=_buffer(spec, service.collector, inputs),
+        buffer=_buffer(context, service.collector, inputs),
         workers=workers,
         rollout_service=service,
         evaluator=Evaluator(
@@ -212,12 +209,14 @@ def _qualifier(context: AttemptContext, model_dir: Path) -> Qualifier | None:
     return Qualifier(store=context.store, spec=spec, model_dir=model_dir, folder=folder)
 
 
-def _sampler(spec: RunSpec, tasks: TaskSets, saved: Saved | None) -> TaskSampler:
+def _sampler(context: AttemptContext, tasks: TaskSets, saved: Saved | None) -> TaskSampler:
+    spec = context.spec
     size, sampling = spec.schedule.train_batch_size, PromptSampling.of(spec.data)
     if spec.kind == "eval":
-        # It draws no tasks, and a dataset for evaluation may have no training tasks.
+        # It draws no tasks, may use others than the checkpoint was trained on, and a dataset for
+        # evaluation may have no training tasks.
         return TaskSampler(tasks.eval, 1, spec.data.seed)
-    if saved is not None:
+    if saved is not None and not _restarts_order(context, saved):
         return TaskSampler.from_state(
             tasks.train,
             saved.manifest.sampler,
@@ -228,7 +227,8 @@ def _sampler(spec: RunSpec, tasks: TaskSets, saved: Saved | None) -> TaskSampler
     return TaskSampler(tasks.train, size, spec.data.seed, sampling)
 
 
-def _buffer(spec: RunSpec, collector: Collector, inputs: _Inputs) -> RolloutBuffer:
+def _buffer(context: AttemptContext, collector: Collector, inputs: _Inputs) -> RolloutBuffer:
+    spec = context.spec
     buffer = RolloutBuffer(
         collector,
         inputs.sampler.next_step,
@@ -243,6 +243,9 @@ def _buffer(spec: RunSpec, collector: Collector, inputs: _Inputs) -> RolloutBuff
     if inputs.saved is not None and spec.kind == "train":
         manifest = inputs.saved.manifest
         buffer_state = manifest.buffer or {"num_draws": manifest.step, "pending": []}
+        if _restarts_order(context, inputs.saved):
+            # The other run's pending tasks are not drawn; its numbers of draws seeded its rollouts.
+            buffer_state = buffer_state | {"pending": []}
         buffer.restore(manifest.step, buffer_state, {task.key: task for task in inputs.tasks.train})
     return buffer
 
@@ -304,6 +307,12 @@ def _evals_before(context: AttemptContext, saved: Saved | None) -> EvalHistory:
 
 def _is_own(context: AttemptContext, saved: Saved) -> bool:
     return saved.manifest.run_id == context.run_id
+
+
+def _restarts_order(context: AttemptContext, saved: Saved) -> bool:
+    """Return True if the tasks are drawn anew: the run's own checkpoints continue its own order."""
+    restarts = context.spec.lineage.data_order == "restart"
+    return restarts and not _is_own(context, saved)
 
 
 def _emit_started(context: AttemptContext, inputs: _Inputs, workers: WorkerGroup) -> None:

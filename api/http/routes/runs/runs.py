@@ -1,4 +1,4 @@
-"""`/v1/runs`: create, plan, list, get, cancel, pause, resume."""
+"""`/v1/runs`: create, plan, list, get, cancel, pause, resume, fork."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime
 
 from api.admission.admission import Admitted
+from api.admission.fork import ForkRequest
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
 from api.http.openapi import json_body
 from api.http.payloads.runs import describe_plan, describe_run, summarise_run
 from api.http.problems import INVALID, INVALID_SPEC, KINDS, MALFORMED, TOO_LARGE, documented
-from api.http.requests.bodies import parse_spec
+from api.http.requests.bodies import parse_body, parse_spec
 from api.http.requests.context import (
     RawBody,
     Reader,
@@ -28,8 +29,10 @@ from api.http.requests.context import (
 from api.http.requests.cursor import read_cursor, sign_cursor
 from api.runs import store
 from api.runs.errors import (
+    CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    ForkRejected,
     InvalidTransition,
     NothingToResume,
     RunImported,
@@ -42,7 +45,7 @@ from api.runs.store import RunFilters
 from api.scheduling import control
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
-from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
+from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 
 NUM_TO_ENQUEUE = 5
 """Waiting runs to check when a slot may have become free."""
@@ -69,6 +72,8 @@ SPEC_PROBLEMS = (
     INVALID_SPEC,
     KINDS[CheckpointNotFound],
     KINDS[RunImported],
+    KINDS[CheckpointMisfit],
+    KINDS[RunNotFound],
     KINDS[DatasetUnusable],
     KINDS[NoEligibleHardware],
 )
@@ -213,6 +218,39 @@ def resume_run(
     """Continue a paused run (200), or start a new run from an ended one's checkpoint (201)."""
     request = request_key(caller, f"/v1/runs/{run_id}/resume", idempotency_key, b"")
     return _answer(services, services.admission.resume(run_id, caller, request), background)
+
+
+@router.post(
+    "/{run_id}/fork",
+    operation_id="fork_run",
+    summary="Fork a run",
+    status_code=201,
+    response_model=ForkPayload,
+    responses={
+        **documented(
+            NO_RUN, *SPEC_PROBLEMS, INVALID, KINDS[ForkRejected], KINDS[IdempotencyKeyReused]
+        )
+    },
+    openapi_extra=json_body("ForkRequest"),
+)
+def fork_run(
+    services: ServicesDep,
+    caller: Writer,
+    run_id: RunId,
+    body: RawBody,
+    background: BackgroundTasks,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Start a new run from the run's resolved spec with changes, optionally from its checkpoint.
+
+    The new run names its parent in `lineage.forked_from`; the response has the difference of the
+    two specs.
+    """
+    request = request_key(caller, f"/v1/runs/{run_id}/fork", idempotency_key, body)
+    admitted = services.admission.fork(
+        run_id, parse_body(ForkRequest, body or b"{}"), caller, request
+    )
+    return _answer(services, admitted, background)
 
 
 def _stop(

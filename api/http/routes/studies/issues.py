@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from api.http.openapi import json_body
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
-from api.http.requests.bodies import parse_issue
+from api.http.requests.bodies import parse_body
 from api.http.requests.context import RawBody, Reader, ServicesDep, Writer, request_key
 from api.http.routes.runs.runs import IdempotencyKey
 from api.results.errors import IssueClosed, IssueNotFound, IssueRejected, NoSuchEval
@@ -59,7 +59,7 @@ def create_issue(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Store an issue under the project's next number; its figures are computed from outcomes."""
-    spec = parse_issue(body, IssueSpec)
+    spec = parse_body(IssueSpec, body)
     request = request_key(caller, "/v1/issues", idempotency_key, body)
     with services.database.transaction() as session:
         stored = idempotency.begin(session, request) if request else None
@@ -146,7 +146,7 @@ def change_issue(
     services: ServicesDep, caller: Writer, issue_id: IssueId, body: RawBody
 ) -> IssuePayload:
     """Change the keys that are sent, such as `after`; a closed issue does not change."""
-    changes = parse_issue(body, IssueChanges)
+    changes = parse_body(IssueChanges, body)
     with services.database.transaction() as session:
         issue = store.get_issue(session, caller.project_id, issue_id)
         store.change_issue(session, issue, changes, now=utc_now())
@@ -165,7 +165,7 @@ def close_issue(
     services: ServicesDep, caller: Writer, issue_id: IssueId, body: RawBody
 ) -> IssuePayload:
     """Close an issue with a sentence on what ended it; its status stays computed."""
-    resolution = parse_issue(body, IssueResolution).resolution
+    resolution = parse_body(IssueResolution, body).resolution
     with services.database.transaction() as session:
         issue = store.get_issue(session, caller.project_id, issue_id)
         store.close_issue(session, issue, resolution=resolution, actor=caller.actor, now=utc_now())

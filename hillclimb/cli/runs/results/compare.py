@@ -20,9 +20,9 @@ from hillclimb.cli.runs.results.report import (
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
 from hillclimb.protocol.payloads.results.comparison import (
     BehaviourPair,
+    ConfigDifference,
     DecodingDifference,
     FlippedTask,
-    RunComparison,
 )
 from hillclimb.protocol.payloads.results.compute import Amount, ComputeAmounts
 
@@ -76,7 +76,7 @@ def compare(  # noqa: PLR0913 (one per option)
             print_text(f"   {_words(side.spent)}", style="dim")
     if comparison.at:
         print_text(f"the last evaluations at equal {comparison.at}", style="dim")
-    _print_differences(comparison)
+    print_differences(comparison.config_diff)
     for decoding, difference in comparison.decodings.items():
         low, high = difference.temperatures
         same = f"temperature {low:g}" if low == high else f"temperatures {low:g} and {high:g}"
@@ -96,15 +96,14 @@ def _words(spent: ComputeAmounts) -> str:
     return f"trained with {spent.num_rollouts} rollouts, {si(spent.num_tokens)} tokens{flops}"
 
 
-def _print_differences(comparison: RunComparison) -> None:
-    if not comparison.config_diff:
+def print_differences(differences: Sequence[ConfigDifference]) -> None:
+    """Print the keys in which two specs differ, or that there is none."""
+    if not differences:
         print_text("the specs do not differ")
         return
-    rows = [
-        (each.pointer, _short(each.a), _short(each.b)) for each in comparison.config_diff[:MAX_KEYS]
-    ]
+    rows = [(each.pointer, _short(each.a), _short(each.b)) for each in differences[:MAX_KEYS]]
     print_table(table(("key", "a", "b"), rows))
-    more = len(comparison.config_diff) - MAX_KEYS
+    more = len(differences) - MAX_KEYS
     if more > 0:
         print_text(f"and {more} more keys: see --json", style="dim")
 

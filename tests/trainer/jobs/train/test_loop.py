@@ -192,6 +192,43 @@ async def test_another_run_goes_on_from_a_checkpoint_and_takes_its_own_baseline(
     assert [event.step for event in run.events(EvalCompleted)] == [2, 2, 4, 4]
 
 
+async def test_a_restarted_order_draws_other_tasks_under_the_weights_of_the_checkpoint(
+    whole: ShortRun, tmp_path: Path
+) -> None:
+    """More tasks, a larger batch and a lower rate; without `restart` the trainer refuses."""
+    key = f"runs/{whole.run_id}/checkpoints/global_step_2/attempt-1"
+    source = {"run_id": "run_0123456789", "step": 2, "attempt": 1}
+    sections = {
+        "data": {"train_tasks_per_env": 50},
+        "schedule": {"train_batch_size": 6},
+        "optimizer": {"lr": 0.002},
+        "checkpoints": {"interval": 1},
+    }
+    run = ShortRun(
+        tmp_path,
+        "run_larger",
+        **sections,
+        lineage={"resumed_from": source, "data_order": "restart"},
+    )
+    run.store = whole.store
+    await run.train(resume_from=key)
+    assert run.events(TrainerStarted)[0].num_train_tasks == 100
+    steps = run.events(StepCompleted)
+    assert [event.step for event in steps] == [3, 4]
+    assert {len(event.outcomes) for event in steps} == {24}
+    assert {event.metrics["policy/policy_lr"] for event in steps} == {0.002}
+    # Its own checkpoint continues its own order: the step repeats.
+    own = f"runs/{run.run_id}/checkpoints/global_step_3/attempt-1"
+    await run.train(2, resume_from=own)
+    (again,) = run.events(StepCompleted, 2)
+    assert without_times(again.outcomes) == without_times(steps[1].outcomes)
+
+    refused = ShortRun(tmp_path, "run_refused", data={"train_tasks_per_env": 50})
+    refused.store = whole.store
+    with pytest.raises(CheckpointError, match="another set of tasks"):
+        refused.build(resume_from=key)
+
+
 async def test_a_checkpoint_beyond_the_last_step_is_refused(
     whole: ShortRun, tmp_path: Path
 ) -> None:

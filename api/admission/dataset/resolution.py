@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from api.admission.dataset_rules import MEASURED, admit, listed
-from api.admission.env_keys import refuse_foreign_keys
+from api.admission.dataset.env_keys import refuse_foreign_keys
+from api.admission.dataset.rules import MEASURED, admit, listed
 from api.datasets import store
 from api.datasets.errors import DatasetNotFound, DatasetUnusable
 from api.datasets.tool_token_counts import tools_like

@@ -1,6 +1,6 @@
 """Does it learn, and is that more than noise? Three seeds, two warm starts, one control.
 
-    .venv/bin/python benchmarks/learning.py [--steps 30] [--jobs 1] [--only NAME]
+    .venv/bin/python benchmarks/experiments/learning.py [--steps 30] [--jobs 1] [--only NAME]
 
 Runs the demo's spec through the trainer itself (no service), once per variant, each in a process
 of its own, and compares the evaluation before with the one after by the code the API uses.
@@ -31,7 +31,7 @@ from hillclimb.protocol.events import EVENTS, EvalCompleted, TrainerEnded
 from hillclimb.spec.run import RunSpec
 from hillclimb.stats.verdicts.compare import Comparison, compare_rows
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TRAINER_PYTHON = ROOT / ".venv-trainer" / "bin" / "python"
 RESULTS = ROOT / "benchmarks" / "results" / "learning.json"
 

@@ -1,0 +1,1 @@
+"""Tables of studies: objects that span several runs."""
