@@ -77,17 +77,22 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
     out.print(f"step {_progress(run)}  attempt {run.attempt}  created {timestamp(run.created_at)}")
     if run.cost is not None:
         print_outlook(run.cost)
-    if run.spec.get("kind", "train") != "train":
-        print_text(_instead_of_training(run.spec))
-    parent = run.spec["lineage"].get("forked_from")
-    if parent is not None:
-        step = "" if parent["step"] is None else f"@{parent['step']}"
-        print_text(f"forked from {parent['run_id']}{step}")
+    _print_origin(run.spec)
     _print_warnings(warnings)
     if with_spec:
         print_json(run.spec)
     if report:
         print_report(report)
+
+
+def _print_origin(spec: dict[str, Any]) -> None:
+    """Print what a run does instead of training, and the run that it was forked from."""
+    if spec.get("kind", "train") != "train":
+        print_text(_instead_of_training(spec))
+    parent = (spec.get("lineage") or {}).get("forked_from")
+    if parent is not None:
+        step = "" if parent["step"] is None else f"@{parent['step']}"
+        print_text(f"forked from {parent['run_id']}{step}")
 
 
 def _print_warnings(page: EventPage) -> None:
