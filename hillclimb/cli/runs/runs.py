@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -78,9 +78,7 @@ def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
     out.print(f"step {_progress(run)}  attempt {run.attempt}  created {timestamp(run.created_at)}")
     if run.cost is not None:
         print_outlook(run.cost)
-    if run.spec.get("kind", "train") != "train":
-        print_text(_instead_of_training(run.spec))
-    _print_parent(run.spec)
+    _print_origin(run.spec)
     _print_warnings(warnings)
     if with_spec:
         print_json(run.spec)
@@ -88,8 +86,11 @@ def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
         print_report(report, by=by)
 
 
-def _print_parent(spec: Mapping[str, Any]) -> None:
-    parent = spec["lineage"].get("forked_from")
+def _print_origin(spec: dict[str, Any]) -> None:
+    """Print what a run does instead of training, and the run that it was forked from."""
+    if spec.get("kind", "train") != "train":
+        print_text(_instead_of_training(spec))
+    parent = (spec.get("lineage") or {}).get("forked_from")
     if parent is not None:
         step = "" if parent["step"] is None else f"@{parent['step']}"
         print_text(f"forked from {parent['run_id']}{step}")

@@ -41,7 +41,7 @@ class LineageSpec(Section):
     tasks and sampling. `restart` takes weights, optimizer and step from the checkpoint and draws
     this spec's tasks from their beginning: more data, another batch size, another seed."""
     forked_from: ForkedFrom | None = None
-    """Set by `fork`: the parent of this run, which pages and commands name."""
+    """Set by `fork`: the parent of this run, which `hillclimb show` names."""
 
     @model_validator(mode="after")
     def _an_order_restarts_after_a_checkpoint(self) -> Self:

@@ -409,7 +409,9 @@ def test_an_ended_run_resumes_as_a_new_run_with_its_lineage(stage: Stage) -> Non
     new_id = stage.resume(run_id)
     assert new_id != run_id
     assert stage.run(new_id).spec["lineage"] == {
-        "resumed_from": {"run_id": run_id, "step": 2, "attempt": 1}
+        "resumed_from": {"run_id": run_id, "step": 2, "attempt": 1},
+        "data_order": "continue",
+        "forked_from": None,
     }
     again = stage.launch(new_id, runner_id)
     assert again.resume_from == f"runs/{run_id}/checkpoints/global_step_2/attempt-1"

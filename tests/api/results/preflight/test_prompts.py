@@ -157,7 +157,8 @@ def test_prompts_that_are_not_those_of_the_parent_are_warned_of(
     story.push(parent, rendered(story, parent, booking="a"), story.checkpoint(parent, 10))
     story.finish(parent, 10)
     source = {"resumed_from": {"run_id": parent, "step": 10, "attempt": 1}}
-    told = spec().model_dump(mode="json") | {"lineage": source}
+    lineage = source | {"data_order": "restart"}
+    told = spec().model_dump(mode="json") | {"lineage": lineage}
     for data, number in ({}, 1), ({"seed": 5}, 0):
         child = story.running(type(spec()).model_validate(told | {"data": told["data"] | data}))
         story.push(child, rendered(story, child, booking="b"))
