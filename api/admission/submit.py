@@ -64,8 +64,7 @@ def submit(
 ) -> Run:
     """Store a queued run and its first events.
 
-    For a resumed run (`is_resumed`), exclusions of its environments since the first submission are
-    warnings, not errors.
+    For a resumed run, exclusions of its environments since the first submission are only warnings.
 
     Raises:
         RunNotFound: `lineage.forked_from` names no run of the project.
@@ -88,7 +87,17 @@ def submit(
     )
     spec = resolution.spec
     _check_continuation(session, spec)
-    run = Run(
+    run = _queued(spec, project_id=project_id, actor=actor, now=now)
+    session.add(run)
+    session.flush()
+    warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
+    drafts = _warning_events(warnings, resolution, checked, at=now)
+    append(session, run, [_created(run, is_resumed=is_resumed), *drafts])
+    return run
+
+
+def _queued(spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run:
+    return Run(
         id=new_id("run"),
         project_id=project_id,
         name=spec.name,
@@ -109,12 +118,6 @@ def submit(
         status_since=now,
         due_at=now,
     )
-    session.add(run)
-    session.flush()
-    created = _created(run, is_resumed=is_resumed)
-    warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
-    append(session, run, [created, *_warning_events(warnings, resolution, checked, at=now)])
-    return run
 
 
 def _created(run: Run, *, is_resumed: bool) -> Draft:

@@ -28,7 +28,8 @@ ELSEWHERE: Mapping[str, str] = {
     "cluster": "the machines of a run are under backend.skypilot",
     "resources": "the machines of a run are backend.skypilot.candidates",
     "backend/cloud": "a machine's cloud is the infra of one of backend.skypilot.candidates",
-    "experiment": "an experiment names its runs: hillclimb experiment add",
+    "experiment": "an experiment is an object of its own, to which runs are added (hillclimb"
+    " experiment, docs/experiments.md)",
     "data/version": "a dataset's version is a part of its name in data.dataset (NAME@3)",
 }
 """Keys that users may expect, each with a sentence about the actual key."""

@@ -11,6 +11,7 @@ from api.runs.deadlines import DEADLINES_S, KILL_GRACE_S, RECHECK_S, SERVICE_DOW
 from api.runs.status import RunStatus
 from api.tables import RunEvent
 from hillclimb.protocol.events import EvalCompleted, Event, PhaseStarted, StepCompleted
+from tests.fixtures.factories import outcome
 from tests.worker.api_presence import Api
 from tests.worker.run_simulation import RunSimulation, spec
 from worker.runs import guards, sweeps
@@ -50,7 +51,7 @@ def evaluated(sim: RunSimulation, run_id: str, duration_s: float) -> Event:
         n_samples_per_prompt=1,
         pass_threshold=1.0,
         metrics={},
-        outcomes=(),
+        outcomes=(outcome("r-1", split="eval", decoding="sampled"),),
         duration_s=duration_s,
     )
 
@@ -139,9 +140,7 @@ def test_an_evaluation_may_take_as_long_as_evaluations_do(sim: RunSimulation) ->
     assert after(sim, 1000.0) == 0, "the attempt's first evaluation has no usual duration"
     sim.push(evaluated(sim, run_id, 200.0))
     sim.push(phase(sim, run_id, "rollout"))
-    sim.push(
-        a_step(sim, run_id, 4),
-    )
+    sim.push(a_step(sim, run_id, 4))
     sim.push(phase(sim, run_id, "eval"))
     assert after(sim, 1999.0) == 0
     assert after(sim, 1.0) == 1
