@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 from api.app import create_app
 from api.settings import Settings
 from hillclimb.cli.commands import main as cli
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.hardware.features import FEATURES
 from hillclimb.hardware.plan import hardware_plan
 from hillclimb.hardware.presets.presets import preset, presets

@@ -11,8 +11,8 @@ from typing import ParamSpec
 import click
 
 from hillclimb.blobs.archive.zip_file import ArchiveRefused
-from hillclimb.cli.console import print_error
-from hillclimb.cli.exits import Exit, exit_for
+from hillclimb.cli.terminal.console import print_error
+from hillclimb.cli.terminal.exits import Exit, exit_for
 from hillclimb.client.client import Client
 from hillclimb.client.connection import find_connection
 from hillclimb.client.errors import HillclimbError

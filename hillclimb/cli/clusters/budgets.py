@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from hillclimb.cli.console import (
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.console import (
     duration,
     json_of,
     out,
@@ -16,8 +17,7 @@ from hillclimb.cli.console import (
     table,
     timestamp,
 )
-from hillclimb.cli.finite import FiniteRange
-from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.protocol.payloads.costs import AllowancePayload, OutlookPayload, SpentPayload
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from hillclimb.cli.console import print_json, print_table, print_text, table, timestamp
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
 from hillclimb.protocol.payloads.clusters import OrphanPayload
 from hillclimb.protocol.payloads.costs import CloudExclusionPayload
 

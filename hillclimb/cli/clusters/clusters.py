@@ -8,8 +8,15 @@ import click
 
 from hillclimb.cli.clusters.budgets import cost, print_allowances
 from hillclimb.cli.clusters.clouds import print_exclusions
-from hillclimb.cli.console import out, print_json, print_table, print_text, table, timestamp
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.console import (
+    out,
+    print_json,
+    print_table,
+    print_text,
+    table,
+    timestamp,
+)
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.clusters import (
     ClusterFacts,

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import minute, print_json, print_table, print_text, table
 from hillclimb.cli.datasets.options import READ_PUBLISHED, build_options, parse_version, tool_tokens
 from hillclimb.cli.datasets.view import print_diff, print_findings, print_version
-from hillclimb.cli.exits import Exit
-from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.console import minute, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.exits import Exit
+from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.client.client import Client
 from hillclimb.client.spec_file import assign
 from hillclimb.protocol.payloads.datasets.versions import VersionSummary

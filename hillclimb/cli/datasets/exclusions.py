@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import json_of, minute, out, print_json, print_table, table
 from hillclimb.cli.datasets.datasets import NAME, datasets
 from hillclimb.cli.datasets.options import parse_end
 from hillclimb.cli.main import command, connect
+from hillclimb.cli.terminal.console import json_of, minute, out, print_json, print_table, table
 from hillclimb.protocol.payloads.datasets.exclusions import ExclusionPayload
 
 END = "3d, 12h, 30m, or a date, after which the exclusion expires."

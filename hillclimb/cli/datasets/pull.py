@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import out, print_json
 from hillclimb.cli.datasets.datasets import VERSION, datasets
 from hillclimb.cli.datasets.options import parse_version
 from hillclimb.cli.main import command, connect
+from hillclimb.cli.terminal.console import out, print_json
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed
 from hillclimb.protocol.payloads.datasets.versions import VersionPayload

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from hillclimb.cli.console import out, print_table, print_text, table
+from hillclimb.cli.terminal.console import out, print_table, print_text, table
 from hillclimb.protocol.payloads.datasets.diffs import DiffPayload
 from hillclimb.protocol.payloads.datasets.lint import FindingPayload
 from hillclimb.protocol.payloads.datasets.versions import EnvCountsPayload, VersionPayload

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import percent, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.results.rollouts import OutcomePayload, RolloutWithTrajectory

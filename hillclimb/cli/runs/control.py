@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import out, print_json
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.terminal.console import out, print_json
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed
 from hillclimb.client.stream.download import download

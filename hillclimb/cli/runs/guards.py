@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_table, print_text, table, timestamp
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.console import (
+    out,
+    print_json,
+    print_table,
+    print_text,
+    table,
+    timestamp,
+)
 from hillclimb.protocol.payloads.events import GuardPayload, GuardTripPayload
 
 COLUMNS = ("guard", "policy", "state", "measured>", "limit>", "trips>")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hillclimb.cli.console import out, print_json, print_text
+from hillclimb.cli.terminal.console import out, print_json, print_text
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.runs import RunPayload
 

@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from hillclimb.cli.clusters.budgets import print_outlook
-from hillclimb.cli.console import (
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.runs.results.report import by_option, print_report
+from hillclimb.cli.terminal.console import (
     json_of,
     out,
     print_json,
@@ -18,8 +20,6 @@ from hillclimb.cli.console import (
     table,
     timestamp,
 )
-from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.results.report import by_option, print_report
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.events import EventPage, EventPayload

@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hillclimb.cli.console import duration, percent, styled_status, table
+from hillclimb.cli.terminal.console import duration, percent, styled_status, table
 from hillclimb.client.run_view import RunView
 
 BARS = "▁▂▃▄▅▆▇█"

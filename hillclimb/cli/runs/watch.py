@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import click
 from rich.live import Live
 
-from hillclimb.cli.console import err, json_of, out, print_text
-from hillclimb.cli.exits import RUN_STATUS_EXIT, Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.view import lines_of_event, render
+from hillclimb.cli.terminal.console import err, json_of, out, print_text
+from hillclimb.cli.terminal.exits import RUN_STATUS_EXIT, Exit
 from hillclimb.client.client import Client
 from hillclimb.client.run_view import apply, from_run
 from hillclimb.protocol.payloads.events import EventPayload

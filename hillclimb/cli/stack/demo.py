@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import duration, json_of, out
-from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import print_report
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.stack.lifecycle import StackRefused, read_options, say
+from hillclimb.cli.terminal.console import duration, json_of, out
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.spec_file import read_spec
 from hillclimb.protocol.payloads.results.reports import ReportPayload
 from hillclimb.stack import control

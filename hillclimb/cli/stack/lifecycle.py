@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import err, out, print_json, print_table, table
-from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, main
+from hillclimb.cli.terminal.console import err, out, print_json, print_table, table
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.errors import HillclimbError
 from hillclimb.stack import control, doctor
 from hillclimb.stack.errors import StackError

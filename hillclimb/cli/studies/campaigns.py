@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import VERDICT_STYLE, p_value_text, rate_with_interval
 from hillclimb.cli.runs.submission.submit import SET
+from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
 from hillclimb.client.spec_file import read_spec
 from hillclimb.protocol.payloads.results.evals import RatePayload
 from hillclimb.protocol.payloads.studies.campaigns import (

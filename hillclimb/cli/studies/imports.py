@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import err
-from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.imported import print_imported
 from hillclimb.cli.runs.results.scoring import THRESHOLD
+from hillclimb.cli.terminal.console import err
+from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.client.errors import ImportSourceError
 from hillclimb.client.imports.dump import packed
 from hillclimb.client.imports.history import packed as packed_history

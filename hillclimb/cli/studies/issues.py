@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import p_value_text, rate_with_interval
+from hillclimb.cli.terminal.console import print_json, print_table, print_text, table
 from hillclimb.protocol.payloads.studies.issues import IssuePayload, SymptomRate
 from hillclimb.stats.trajectories.patterns.pattern import Severity
 from hillclimb.stats.trajectories.symptoms import FAILURE, SYMPTOMS

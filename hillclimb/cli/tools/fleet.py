@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import out, print_json
-from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, main
+from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.cli.tools.data_plane import as_flags, become, find_python
 from hillclimb.client.errors import HillclimbError
 

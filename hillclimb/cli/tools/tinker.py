@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, main
 from hillclimb.cli.stack.lifecycle import read_options
+from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.cli.tools.data_plane import as_flags, become
 
 MODULE = "trainer.tinker_server"

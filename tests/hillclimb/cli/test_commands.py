@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from api.runs import store
 from api.scheduling.advance import advance
 from hillclimb.cli.commands import main
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.client import Client
 from hillclimb.protocol.outcomes import OutcomeStatus
 from tests.api.datasets.samples import PLAYED, lines, tasks

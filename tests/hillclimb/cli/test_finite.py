@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from hillclimb.cli.commands import main
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 
 
 def options_of(group: click.Command) -> Iterator[click.Parameter]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_table, print_text, table
-from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.client.spec_file import read_spec

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import json_of, out, print_json, print_table, print_text, table
-from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.terminal.console import json_of, out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.client.spec_file import read_spec

@@ -12,7 +12,9 @@ import click
 import yaml
 
 from hillclimb.blobs.archive.capsule import CapsuleArchive
-from hillclimb.cli.console import (
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.runs.imported import print_imported
+from hillclimb.cli.terminal.console import (
     err,
     minute,
     out,
@@ -22,8 +24,6 @@ from hillclimb.cli.console import (
     print_text,
     table,
 )
-from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.imported import print_imported
 from hillclimb.client.capsule.figures import CapsuleEval, capsule_evals
 from hillclimb.client.capsule.fork import (
     capsule_spec,

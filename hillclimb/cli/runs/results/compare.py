@@ -8,7 +8,6 @@ from typing import get_args
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.compute import si
 from hillclimb.cli.runs.results.report import (
@@ -18,6 +17,7 @@ from hillclimb.cli.runs.results.report import (
     print_comparisons,
 )
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
+from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
 from hillclimb.protocol.payloads.results.comparison import (
     BehaviourPair,
     ConfigDifference,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import p_value_text
+from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
 from hillclimb.protocol.payloads.results.patterns import PatternPayload
 
 COLUMNS = ("pattern", "severity", "before %>", "after %>", "p>", "status")

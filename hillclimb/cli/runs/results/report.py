@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from hillclimb.cli.console import out, print_table, print_text, table
+from hillclimb.cli.terminal.console import out, print_table, print_text, table
 from hillclimb.protocol.payloads.results.reports import (
     BreakdownRow,
     ChangePayload,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from hillclimb.cli.console import print_text
-from hillclimb.cli.finite import FiniteRange
+from hillclimb.cli.terminal.console import print_text
+from hillclimb.cli.terminal.finite import FiniteRange
 
 THRESHOLD = FiniteRange(min=0.0, max=1.0, min_open=True)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from hillclimb.cli.console import out, percent, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.console import out, percent, print_json, print_table, print_text, table
 from hillclimb.protocol.payloads.results.signal import SignalFigures
 
 COLUMNS = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from hillclimb.cli.console import print_json
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import by_option, print_report
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
+from hillclimb.cli.terminal.console import print_json
 
 
 @main.command()

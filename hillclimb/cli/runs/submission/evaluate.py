@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import out, print_json
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.terminal.console import out, print_json
 from hillclimb.client.client import Client
 from hillclimb.client.errors import NoCheckpoint
 from hillclimb.client.spec_file import assign

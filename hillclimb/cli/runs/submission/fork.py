@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_text
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.compare import print_differences
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.terminal.console import out, print_json, print_text
 from hillclimb.client.spec_file import read_assignments
 from hillclimb.protocol.payloads.runs import ForkPayload
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hillclimb.cli.console import err, print_table, table
+from hillclimb.cli.terminal.console import err, print_table, table
 from hillclimb.client.errors import SpecFileError
 from hillclimb.hardware.model.shapes import ModelShape, UnknownShape, shape_of_config
 from hillclimb.hardware.plan import hardware_plan

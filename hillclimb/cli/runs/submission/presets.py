@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from hillclimb.cli.console import print_json, print_table, table
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.console import print_json, print_table, table
 from hillclimb.client.client import Client
 
 

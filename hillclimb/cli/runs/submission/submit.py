@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import err, json_of, out, print_json
 from hillclimb.cli.datasets.view import print_environments
-from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.hardware import estimates, print_estimate, print_hardware
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.terminal.console import err, json_of, out, print_json
+from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.client.client import Client
 from hillclimb.client.spec_file import read_spec, with_assignments
 from hillclimb.protocol.payloads.runs import PlanPayload

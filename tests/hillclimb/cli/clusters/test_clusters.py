@@ -14,7 +14,7 @@ from sqlalchemy import update
 from api.clusters import exclusions
 from api.runs.journal import utc_now
 from api.tables import Cluster, OrphanedCluster
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.stack.doctor import Check, examine
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.state.directory import StateDirectory

@@ -13,7 +13,7 @@ import yaml
 from click.testing import Result
 
 from hillclimb.cli.datasets.options import parse_end
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.run import RunSpec
 from tests.api.datasets.samples import PLAYED, lines, task, tasks

@@ -11,7 +11,7 @@ import yaml
 
 from api.clusters import quotes
 from api.runs.journal import utc_now
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.hardware.offers import Offer
 from hillclimb.stack.system.poll import wait_until
 from tests.api.fixtures.story import Story

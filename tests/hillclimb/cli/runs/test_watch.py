@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from hillclimb.cli.exits import Exit
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.client import Client
 from hillclimb.stack.control import Connection
 from tests.hillclimb.client.payloads import event_frame, run_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from tests.api.fixtures.story import Story
 from tests.api.results.issues.conftest import evaluate
 from tests.hillclimb.cli.conftest import Invoke, from_json

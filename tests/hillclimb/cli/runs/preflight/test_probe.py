@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.protocol.end_reasons import ReasonCode
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec

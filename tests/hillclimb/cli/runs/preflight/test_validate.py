@@ -21,7 +21,7 @@ from api.runs.store import lock_run
 from api.tables import Run
 from hillclimb.blobs.base import StoreError
 from hillclimb.blobs.disk import DiskStore
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.rundir import attempt_name, run_key
 from hillclimb.protocol.validation import VALIDATION_ROWS, TaskValidation, summarise_tasks

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.three_samples import evaluate
 from tests.hillclimb.cli.conftest import Invoke, from_json

@@ -15,7 +15,7 @@ import yaml
 
 from api.clusters import store as clusters
 from hillclimb.blobs.archive import capsule as archive
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.process.code_revision import code_revision
 from tests.api.clusters.cluster_story import rented
 from tests.api.datasets.samples import PLAYED, lines, tasks

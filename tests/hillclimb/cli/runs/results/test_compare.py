@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from tests.api.fixtures.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
 

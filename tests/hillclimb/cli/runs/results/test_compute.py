@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hillclimb.cli.exits import Exit
 from hillclimb.cli.runs.results.compute import si
+from hillclimb.cli.terminal.exits import Exit
 from tests.api.fixtures.story import Story
 from tests.api.results.spending import a_step, an_evaluation
 from tests.hillclimb.cli.conftest import Invoke, from_json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hillclimb.blobs.disk import DiskStore
-from hillclimb.cli.exits import Exit
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.minifleet.replay import verifier_version
 from tests.api.fixtures.story import Story
 from tests.api.results.rescoring.test_rescore import evaluate, six_ends

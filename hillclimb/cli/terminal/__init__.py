@@ -1,0 +1,1 @@
+"""The terminal: tables, texts and colours, exit codes, numbers that options accept."""
