@@ -17,6 +17,7 @@ from hillclimb.spec.backend.tinker import TinkerSpec
 from trainer.errors import LearnerError, SpecError, TrainerError
 from trainer.workers.tinker.account import TinkerAccount
 from trainer.workers.tinker.calls import aside, blocking
+from trainer.workers.tinker.sdk_clients import close_on_own_loop
 
 TELEMETRY = "TINKER_TELEMETRY"
 """Variable that turns the SDK's reports on its process off (0); an operator's value stays."""
@@ -55,6 +56,7 @@ class TinkerService:
             SpecError: the server lacks it, or refuses the key.
             LearnerError: it does not answer.
         """
+        close_on_own_loop()
         os.environ.setdefault(TELEMETRY, "0")
         # The SDK warns at every checkpoint that an archive may take a while.
         logging.getLogger("tinker.lib.public_interfaces.rest_client").setLevel(logging.ERROR)
