@@ -56,12 +56,12 @@ def login_page(
 ) -> Response:
     """Show the form, or redeem a code and redirect."""
     if code is None:
-        return _form(next)
+        return form(next)
     try:
         with services.database.transaction() as session:
             principal = redeem_code(session, code, now=utc_now())
     except NotAuthenticated as error:
-        return _form(next, problem=str(error))
+        return form(next, problem=str(error))
     return _enter(request, services, principal, next)
 
 
@@ -72,10 +72,10 @@ def login(request: Request, services: ServicesDep, body: RawBody) -> Response:
     key, target = fields.get("key", [""])[0].strip(), fields.get("next", ["/"])[0]
     try:
         with services.database.transaction() as session:
-            principal = authenticate(session, key)
+            principal = authenticate(session, key, now=utc_now())
         principal.require(Scope.RUNS_READ)
     except NotAuthenticated as error:
-        return _form(target, problem=str(error))
+        return form(target, problem=str(error))
     return _enter(request, services, principal, target)
 
 
@@ -87,25 +87,38 @@ def logout() -> Response:
     return response
 
 
-def _form(target: str, *, problem: str | None = None) -> Response:
-    page = render_page("login", signed_in=False, next=_local(target), problem=problem)
+def form(target: str, *, problem: str | None = None) -> Response:
+    """Return the sign-in form, with the problem of the last try."""
+    page = render_page("login", signed_in=False, next=local(target), problem=problem)
     return HTMLResponse(page, status_code=401 if problem else 200, headers=PAGE_HEADERS)
 
 
 def _enter(request: Request, services: Services, principal: Principal, target: str) -> Response:
-    response = RedirectResponse(_local(target), status_code=303, headers=PAGE_HEADERS)
+    response = RedirectResponse(local(target), status_code=303, headers=PAGE_HEADERS)
+    set_session(response, request, services, principal)
+    return response
+
+
+def set_session(
+    response: Response, request: Request, services: Services, principal: Principal
+) -> None:
+    """Set the cookie of a new session."""
     response.set_cookie(
         COOKIE,
         open_session(principal, secret=services.cursor_secret, now=utc_now()),
         max_age=SESSION_S,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=is_secure(request, services),
     )
-    return response
 
 
-def _local(target: str) -> str:
+def is_secure(request: Request, services: Services) -> bool:
+    """Return True where browsers reach the service by https, a proxy in front of it included."""
+    return request.url.scheme == "https" or services.settings.link_base.startswith("https://")
+
+
+def local(target: str) -> str:
     """Return the target if it is a path of this site, else `/`."""
     is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
     return target if is_path and target.isprintable() and "\\" not in target else "/"
