@@ -25,7 +25,7 @@ from api.tables.ids import new_id
 MAX_CHANGES = 20
 """Rows that one record describes."""
 MAX_VALUE_CHARS = 200
-IGNORED = frozenset({"audit_records", "idempotency_keys", "run_events"})
+IGNORED = frozenset({"audit_records", "events", "idempotency_keys"})
 """Tables that say nothing about a change by themselves."""
 SHOWN: Mapping[str, frozenset[str]] = {
     "api_keys": frozenset({"name", "scopes", "expires_at", "revoked_at", "previous_until"}),
