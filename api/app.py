@@ -16,12 +16,13 @@ from api.clusters.secrets import node_secrets
 from api.http import handlers, openapi
 from api.http.live.lifespan import run_hub
 from api.http.middleware import RequestEdge
+from api.http.oidc.provider import OidcClient, Provider
 from api.http.requests.gate import Gate, gated
 from api.http.requests.rates import Rates
 from api.http.requests.services import Services
 from api.http.requests.thread_pools import DatasetPools
 from api.http.routes import health, schemas
-from api.http.routes.access import audit, keys, members, projects
+from api.http.routes.access import audit, keys, members, oidc, projects
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
@@ -91,6 +92,7 @@ ROUTERS = (
     members.router,
     projects.router,
     audit.router,
+    oidc.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
@@ -132,6 +134,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         task_queue=app.state.task_queue or celery,
         store=open_store(settings.blobs_url, STORE_RETRIES),
         lanes=DatasetPools(),
+        provider=_provider(settings),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
     )
     await anyio.to_thread.run_sync(_bootstrap, settings, database)
@@ -142,8 +145,23 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             app.state.hub = hub
             yield
     finally:
+        if services.provider is not None:
+            services.provider.close()
         celery.close()
         database.close()
+
+
+def _provider(settings: Settings) -> Provider | None:
+    """Return the provider of identities that the settings name."""
+    if settings.oidc_issuer is None:
+        return None
+    secret = settings.oidc_client_secret
+    client = OidcClient(
+        issuer=settings.oidc_issuer,
+        client_id=settings.oidc_client_id or "",
+        client_secret=secret.get_secret_value() if secret is not None else None,
+    )
+    return Provider(client)
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:

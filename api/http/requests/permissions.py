@@ -60,6 +60,8 @@ PERMISSIONS: Mapping[str, Access] = {
     "GET /docs/oauth2-redirect": OPEN,
     "GET /login": OPEN,
     "POST /login": OPEN,
+    "GET /login/oidc": OPEN,
+    "GET /login/oidc/callback": OPEN,
     "POST /logout": OPEN,
     "GET /openapi.json": OPEN,
     "GET /runs/{run_id}": PAGE,

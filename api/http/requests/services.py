@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from api.admission.admission import Admission
 from api.admission.rental import RentalSettings
+from api.http.oidc.provider import Provider
 from api.http.payloads.runs import run_as_json
 from api.http.requests.thread_pools import DatasetPools
 from api.queue import TaskQueue
@@ -24,6 +25,8 @@ class Services:
     task_queue: TaskQueue
     store: BlobStore
     lanes: DatasetPools
+    provider: Provider | None = None
+    """The provider of identities; null where people sign in with keys and codes alone."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of the service that rented nodes receive."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -118,7 +118,7 @@ def sign_in(session: Session, identity: ConfirmedIdentity, *, now: datetime) -> 
     return person
 
 
-def end_sessions(session: Session, person_id: str) -> None:
+def end_sessions(session: Session, person_id: str, *, now: datetime) -> None:
     """End every browser session of a person that is open now."""
     person = session.get_one(Person, person_id)
-    person.sessions_since = func.now()
+    person.sessions_since = now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from api.http.live.leases import INTERVAL_S
 from api.runs.journal import utc_now
 from api.tables import ApiKey
-from tests.api.fixtures.serving import Served
+from tests.api.fixtures.serving import Served, serve
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
 
@@ -78,3 +79,14 @@ def test_a_browser_session_ends_with_its_key(story: Story, served: Served) -> No
         ended: httpx.Response = browser.get("/")
         assert (ended.status_code, ended.headers["location"]) == (303, "/login?next=/")
         assert browser.get("/v1/runs").status_code == 401
+
+
+def test_the_session_cookie_is_secure_behind_a_proxy_with_https(
+    story: Story, story_url: str, tmp_path: Path
+) -> None:
+    blobs = tmp_path / "blobs"
+    behind = serve(story_url, story.database, blobs, link_url="https://hc.example")
+    with behind as it, it.browser() as browser:
+        cookie = browser.post("/login", data={"key": it.key}).headers["set-cookie"].lower()
+    assert "; secure" in cookie
+    assert "httponly" in cookie
