@@ -9,15 +9,20 @@ from importlib.metadata import PackageNotFoundError, version
 
 import anyio.to_thread
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from api.clusters.cloud_worker import require_cloud_worker
 from api.clusters.secrets import node_secrets
 from api.http import handlers, openapi
 from api.http.live.lifespan import run_hub
 from api.http.middleware import RequestEdge
-from api.http.requests.context import Services
+from api.http.oidc.provider import OidcClient, Provider
+from api.http.requests.gate import Gate, gated
+from api.http.requests.rates import Rates
+from api.http.requests.services import Services
 from api.http.requests.thread_pools import DatasetPools
 from api.http.routes import health, schemas
+from api.http.routes.access import audit, keys, members, oidc, projects
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
@@ -83,6 +88,11 @@ ROUTERS = (
     clouds.router,
     exclusions.router,
     datasets.router,
+    keys.router,
+    members.router,
+    projects.router,
+    audit.router,
+    oidc.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
@@ -102,6 +112,9 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
         redoc_url=None,
     )
     app.state.settings, app.state.task_queue = settings, task_queue
+    own = [route for route in app.routes if isinstance(route, Route)]
+    declared = [route for each in ROUTERS for route in each.routes if isinstance(route, Route)]
+    app.add_middleware(Gate, routes=gated([*own, *declared]))
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
     handlers.install(app)
     openapi.install(app)
@@ -121,17 +134,34 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         task_queue=app.state.task_queue or celery,
         store=open_store(settings.blobs_url, STORE_RETRIES),
         lanes=DatasetPools(),
+        provider=_provider(settings),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
     )
     await anyio.to_thread.run_sync(_bootstrap, settings, database)
     app.state.services = services
+    app.state.rates = Rates(per_minute=settings.requests_per_minute)
     try:
         async with run_hub(database, settings.database_url) as hub:
             app.state.hub = hub
             yield
     finally:
+        if services.provider is not None:
+            services.provider.close()
         celery.close()
         database.close()
+
+
+def _provider(settings: Settings) -> Provider | None:
+    """Return the provider of identities that the settings name."""
+    if settings.oidc_issuer is None:
+        return None
+    secret = settings.oidc_client_secret
+    client = OidcClient(
+        issuer=settings.oidc_issuer,
+        client_id=settings.oidc_client_id or "",
+        client_secret=secret.get_secret_value() if secret is not None else None,
+    )
+    return Provider(client)
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:

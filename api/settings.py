@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -44,6 +44,18 @@ class Settings(BaseSettings):
     sky_url: Annotated[str | None, Field(alias="SKYPILOT_API_SERVER_ENDPOINT")] = None
     """The address of SkyPilot's API server; unset: no machines can be rented."""
 
+    oidc_issuer: Annotated[str | None, Field(alias="HILLCLIMB_OIDC_ISSUER")] = None
+    """The issuer of the provider of identities, such as `https://accounts.example.org`; unset:
+    people sign in with keys and codes alone (docs/access.md)."""
+    oidc_client_id: Annotated[str | None, Field(alias="HILLCLIMB_OIDC_CLIENT_ID")] = None
+    """This service's name at the provider; required with an issuer."""
+    oidc_client_secret: Annotated[SecretStr | None, Field(alias="HILLCLIMB_OIDC_CLIENT_SECRET")] = (
+        None
+    )
+    """This service's secret at the provider; unset: a public client with PKCE."""
+    requests_per_minute: Annotated[int, Field(alias="HILLCLIMB_REQUESTS_PER_MINUTE", ge=1)] = 6000
+    """Requests that one key, or one person in a browser, may send per minute to one API process."""
+
     dataset_max_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MAX_MB", ge=1)] = 512
     """Largest accepted upload of tasks, as sent (MB)."""
     dataset_unpacked_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_UNPACKED_MB", ge=1)] = 2048
@@ -73,6 +85,12 @@ class Settings(BaseSettings):
     """Start without `HILLCLIMB_CLOUDS` although live clusters would not be terminated then."""
     reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False
     """Only report orphaned clusters; do not terminate them."""
+
+    @model_validator(mode="after")
+    def _check_oidc(self) -> Self:
+        if self.oidc_issuer is not None and self.oidc_client_id is None:
+            raise ValueError("HILLCLIMB_OIDC_ISSUER needs HILLCLIMB_OIDC_CLIENT_ID")
+        return self
 
     @property
     def link_base(self) -> str:

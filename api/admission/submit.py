@@ -22,6 +22,7 @@ from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.scheduling import queue
+from api.scheduling.capacity import quotas
 from api.tables import Run
 from api.tables.ids import new_id
 from hillclimb.hardware.plan import HardwarePlan
@@ -74,8 +75,10 @@ def submit(
         RunImported: the checkpoint would be an imported run's.
         DatasetUnusable: the spec names a dataset that the run cannot use.
         NoEligibleHardware: no candidate can execute the run.
+        QuotaExceeded: the project may not submit another run now.
     """
     _check_lineage(session, spec, project_id)
+    quotas.refuse_submission(session, project_id, now=now)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
     resolution = resolve_dataset(
         session,

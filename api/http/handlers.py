@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from api.http.problems import (
     kind_of,
 )
 from api.runs.errors import ForkRejected, SpecOutdated
+from api.tables.access.errors import LimitReached
 from hillclimb.blobs.base import StoreError
 from hillclimb.protocol.spec_problems import SpecProblem, sentence_of
 
@@ -56,6 +58,12 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(error, _domain)
 
 
+def answer(request: Request, error: Exception) -> Response:
+    """Return the response to an error that was raised before any route."""
+    is_outage = isinstance(error, OperationalError | PoolTimeout)
+    return _unavailable(request, error) if is_outage else _domain(request, error)
+
+
 def respond(
     request: Request, kind: Kind, detail: str, errors: Sequence[SpecProblem] = ()
 ) -> JSONResponse:
@@ -78,7 +86,10 @@ def _domain(request: Request, error: Exception) -> Response:
         log.error("%s has no row in api.http.problems", type(error).__name__, exc_info=error)
     with_problems = (DatasetRejected, ForkRejected, SpecOutdated)
     errors = error.problems if isinstance(error, with_problems) else ()
-    return respond(request, kind, str(error), errors)
+    response = respond(request, kind, str(error), errors)
+    if isinstance(error, LimitReached):
+        response.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return response
 
 
 def _http(request: Request, error: Exception) -> Response:

@@ -17,8 +17,10 @@ from api.admission.experiments.request import (
 )
 from api.admission.fork import ForkRequest
 from api.datasets.request import VersionRequest
-from api.http.problems import ProblemBody
+from api.http.problems import KINDS, ProblemBody, documented
+from api.http.requests.permissions import PERMISSIONS, SCOPE_OF
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
+from api.tables.access.errors import RateExceeded
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.spec.run import RunSpec
 
@@ -177,7 +179,19 @@ def _document(app: FastAPI) -> dict[str, Any]:
         ],
         ref_template=REF_TEMPLATE,
     )
+    _document_rates(document)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name, schema in extra["$defs"].items():
         schemas.setdefault(name, schema)
     return document
+
+
+def _document_rates(document: dict[str, Any]) -> None:
+    """Add the rate limit to every operation that counts requests."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if PERMISSIONS.get(f"{method.upper()} {path}") in SCOPE_OF:
+                for status, response in documented(KINDS[RateExceeded]).items():
+                    known = operation["responses"].setdefault(str(status), response)
+                    if known is not response:
+                        known["description"] += " · " + response["description"]

@@ -71,6 +71,16 @@ from api.runs.errors import (
     UnknownToken,
     UnsupportedSchema,
 )
+from api.tables.access.errors import (
+    KeyFixed,
+    KeyNotFound,
+    MemberNotFound,
+    ProjectExists,
+    ProjectNotFound,
+    QuotaExceeded,
+    RateExceeded,
+    SignInFailed,
+)
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from hillclimb.protocol.spec_problems import SpecProblem
@@ -259,6 +269,18 @@ KINDS: dict[type[Exception], Kind] = {
     OrphanNotFound: _kind(HTTPStatus.NOT_FOUND, "orphan_not_found", "No such orphaned cluster"),
     NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
+    KeyNotFound: _kind(HTTPStatus.NOT_FOUND, "key_not_found", "No such key"),
+    KeyFixed: _kind(HTTPStatus.CONFLICT, "key_fixed", "The key cannot be changed"),
+    MemberNotFound: _kind(HTTPStatus.NOT_FOUND, "member_not_found", "No such member"),
+    ProjectNotFound: _kind(HTTPStatus.NOT_FOUND, "project_not_found", "No such project"),
+    ProjectExists: _kind(HTTPStatus.CONFLICT, "project_exists", "The project exists"),
+    SignInFailed: _kind(HTTPStatus.UNAUTHORIZED, "sign_in_failed", "The sign-in failed"),
+    RateExceeded: _kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "rate_exceeded", "Too many requests", retryable=True
+    ),
+    QuotaExceeded: _kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "quota_exceeded", "A quota is used up", retryable=True
+    ),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""
 

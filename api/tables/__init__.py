@@ -13,7 +13,15 @@ from api.tables.clusters import (
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import OutboxMessage, SlackThread
-from api.tables.projects import ApiKey, Project, SessionCode
+from api.tables.projects import (
+    ApiKey,
+    AuditRecord,
+    Person,
+    Project,
+    ProjectMember,
+    ProjectQuota,
+    SessionCode,
+)
 from api.tables.results import (
     Checkpoint,
     ComputeRecord,
@@ -33,6 +41,10 @@ __all__ = [
     "Base",
     "Project",
     "ApiKey",
+    "AuditRecord",
+    "ProjectMember",
+    "Person",
+    "ProjectQuota",
     "Run",
     "Attempt",
     "RunEvent",

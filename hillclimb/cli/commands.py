@@ -1,5 +1,6 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
+from hillclimb.cli.access import audit, keys, members, projects
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
@@ -22,6 +23,7 @@ from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
     "artifacts",
+    "audit",
     "budgets",
     "campaigns",
     "capsule",
@@ -42,11 +44,14 @@ __all__ = [
     "guards",
     "imports",
     "judge",
+    "keys",
     "lifecycle",
     "main",
+    "members",
     "patterns",
     "presets",
     "probe",
+    "projects",
     "prompts",
     "pull",
     "rescore",

@@ -11,6 +11,7 @@ import httpx
 
 from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
+from hillclimb.client.resources.access import ProjectAccess
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
 from hillclimb.client.resources.experiments import Experiments
@@ -55,6 +56,8 @@ class Client(Results):
     ) -> None:
         super().__init__(Http(connection, transport))
         self.url = connection.url
+        self.access = ProjectAccess(self._http)
+        """Keys, members, projects, quotas and the audit log."""
         self.datasets = Datasets(self._http)
         """Datasets of the project."""
         self.campaigns = Campaigns(self._http)

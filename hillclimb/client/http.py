@@ -44,12 +44,7 @@ class Http:
 
     def request(self, payload: type[P], method: str, path: str, **options: Any) -> P:
         """Send a request and return the payload of its response; `options` are httpx's."""
-        try:
-            response = self._http.request(method, path, **options)
-        except httpx.TransportError as error:
-            raise self.unreachable(error) from error
-        if response.is_error:
-            raise _problem(response)
+        response = self._send(method, path, **options)
         try:
             body = response.json()
         except ValueError:
@@ -57,6 +52,19 @@ class Http:
         if not isinstance(body, dict):
             raise ApiUnreachable(f"the response of {self.url} is not that of a Hillclimb service")
         return self.parse(payload, body)
+
+    def delete(self, path: str) -> None:
+        """Send a DELETE request whose response has no body."""
+        self._send("DELETE", path)
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise self.unreachable(error) from error
+        if response.is_error:
+            raise _problem(response)
+        return response
 
     def get(
         self, payload: type[P], path: str, params: Mapping[str, str | float | None] | None = None

@@ -21,7 +21,7 @@ from hillclimb.spec.run import MAX_ROLLOUTS
 from hillclimb.stats.trajectories.errors.kinds import ToolErrorKind
 from hillclimb.stats.trajectories.patterns.registry import PATTERNS, PATTERNS_VERSION
 from tests.api.fixtures.story import rollout
-from tests.api.http.conftest import KEY, RememberingBell, bearer
+from tests.api.http.conftest import KEY, RUNNER_TOKEN, RememberingBell, bearer
 from tests.fixtures.factories import spec_body
 
 
@@ -141,15 +141,15 @@ def test_the_largest_event_has_room_in_one_push() -> None:
     assert size * MAX_ROLLOUTS < MAX_BODY_BYTES_AT["/v1/ingest"]
 
 
-@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runners"])
+@pytest.mark.parametrize(("path", "key"), [("/v1/runs", KEY), ("/v1/runners", RUNNER_TOKEN)])
 async def test_a_body_that_hides_its_size_is_refused_too(
-    client: httpx.AsyncClient, path: str
+    client: httpx.AsyncClient, path: str, key: str
 ) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(30):
             yield b"x" * 100_000
 
-    check(await client.post(path, content=chunks()), 413, "too_large")
+    check(await client.post(path, content=chunks(), headers=bearer(key)), 413, "too_large")
 
 
 @pytest.mark.parametrize(

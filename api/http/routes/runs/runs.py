@@ -43,6 +43,7 @@ from api.runs.journal import utc_now
 from api.runs.status import RunStatus
 from api.runs.store import RunFilters
 from api.scheduling import control
+from api.tables.access.errors import QuotaExceeded
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
@@ -76,6 +77,7 @@ SPEC_PROBLEMS = (
     KINDS[RunNotFound],
     KINDS[DatasetUnusable],
     KINDS[NoEligibleHardware],
+    KINDS[QuotaExceeded],
 )
 NO_RUN = KINDS[RunNotFound]
 
@@ -204,6 +206,7 @@ def pause_run(
             KINDS[RunImported],
             KINDS[NothingToResume],
             KINDS[SpecOutdated],
+            KINDS[QuotaExceeded],
             KINDS[IdempotencyKeyReused],
         ),
     },

@@ -11,7 +11,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from api.http.dashboard.headers import PAGE_HEADERS
 from api.http.dashboard.pages import list_row, run_banner, run_contents
-from api.http.dashboard.sessions import COOKIE, read_session
 from api.http.dashboard.templating import STATIC, render_page
 from api.http.problems import NOT_FOUND, Problem
 from api.http.requests.context import Reader, ServicesDep
@@ -20,7 +19,7 @@ from api.runs import store
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
 from api.runs.store import RunFilters
-from api.tables.access.identity import NotAuthenticated, Principal, Scope
+from api.tables.access.identity import Principal, Scope
 
 router = APIRouter(include_in_schema=False)
 
@@ -29,16 +28,10 @@ FILES = {path.name: path for path in STATIC.iterdir()}
 """The files that are served, by name; requests never name a path."""
 
 
-def visitor(request: Request, services: ServicesDep) -> Principal | None:
+def visitor(request: Request) -> Principal | None:
     """Return the principal of the browser's session; null without a valid one."""
-    cookie = request.cookies.get(COOKIE)
-    if cookie is None:
-        return None
-    try:
-        with services.database.transaction() as session:
-            return read_session(session, cookie, secret=services.cursor_secret, now=utc_now())
-    except NotAuthenticated:
-        return None
+    caller: Principal | None = request.state.caller
+    return caller
 
 
 Visitor = Annotated[Principal | None, Depends(visitor)]

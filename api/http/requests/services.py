@@ -1,0 +1,51 @@
+"""The parts of the service that a request may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from api.admission.admission import Admission
+from api.admission.rental import RentalSettings
+from api.http.oidc.provider import Provider
+from api.http.payloads.runs import run_as_json
+from api.http.requests.thread_pools import DatasetPools
+from api.queue import TaskQueue
+from api.settings import Settings
+from api.tables.database import Database
+from hillclimb.blobs.base import BlobStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of the service that a request may use."""
+
+    settings: Settings
+    database: Database
+    task_queue: TaskQueue
+    store: BlobStore
+    lanes: DatasetPools
+    provider: Provider | None = None
+    """The provider of identities; null where people sign in with keys and codes alone."""
+    node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Environment variables of the service that rented nodes receive."""
+
+    @property
+    def cursor_secret(self) -> str:
+        """The secret that signs cursors."""
+        return self.settings.secret_key.get_secret_value()
+
+    @property
+    def admission(self) -> Admission:
+        """Admission of runs by this service's settings."""
+        settings = self.settings
+        return Admission(
+            database=self.database,
+            rental=RentalSettings(
+                clouds=settings.clouds,
+                api_url=settings.node_api_url or settings.public_url,
+                blobs_url=settings.node_blobs_url or settings.blobs_url,
+                node_secrets=self.node_secrets,
+            ),
+            describe=run_as_json,
+        )

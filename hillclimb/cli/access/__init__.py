@@ -1,0 +1,1 @@
+"""Commands of access: keys, members, projects, quotas and the audit log."""
