@@ -21,6 +21,7 @@ from api.http.routes import health, schemas
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
+from api.http.routes.projects import secrets
 from api.http.routes.results import (
     capsules,
     compare,
@@ -42,6 +43,7 @@ from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
 from api.settings import Settings, load_settings
 from api.tables.access.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
+from api.tables.access.secrets.keyring import Keyring
 from api.tables.database import Database
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
@@ -83,6 +85,7 @@ ROUTERS = (
     clouds.router,
     exclusions.router,
     datasets.router,
+    secrets.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
@@ -122,6 +125,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         store=open_store(settings.blobs_url, STORE_RETRIES),
         lanes=DatasetPools(),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
+        keyring=Keyring.of(settings),
     )
     await anyio.to_thread.run_sync(_bootstrap, settings, database)
     app.state.services = services

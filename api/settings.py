@@ -33,6 +33,10 @@ class Settings(BaseSettings):
     """The API's address in links for people (Slack, sign-in); unset: `HILLCLIMB_API_URL`."""
     secret_key: Annotated[SecretStr, Field(alias="HILLCLIMB_SECRET_KEY")]
     """Signs cursors; any long random string, the same for all API processes."""
+    master_keys: Annotated[SecretStr | None, Field(alias="HILLCLIMB_MASTER_KEYS")] = None
+    """`ID:KEY`, separated by spaces: KEY is 32 random bytes in base64. They encrypt the projects'
+    secrets: the first one new values, every one the values that it encrypted. Unset: a key derived
+    from `HILLCLIMB_SECRET_KEY`, which decrypts its own values in any case (docs/secrets.md)."""
     bootstrap_key: Annotated[SecretStr | None, Field(alias="HILLCLIMB_BOOTSTRAP_KEY")] = None
     """An API key with all user scopes that the API registers at start."""
     runner_token: Annotated[SecretStr | None, Field(alias="HILLCLIMB_RUNNER_TOKEN")] = None

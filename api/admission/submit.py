@@ -23,6 +23,7 @@ from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.scheduling import queue
 from api.tables import Run
+from api.tables.access.secrets.store import require_secrets
 from api.tables.ids import new_id
 from hillclimb.hardware.plan import HardwarePlan
 from hillclimb.process.code_revision import code_revision
@@ -74,8 +75,10 @@ def submit(
         RunImported: the checkpoint would be an imported run's.
         DatasetUnusable: the spec names a dataset that the run cannot use.
         NoEligibleHardware: no candidate can execute the run.
+        SecretMissing: the spec names a secret that the project does not have.
     """
     _check_lineage(session, spec, project_id)
+    require_secrets(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
     resolution = resolve_dataset(
         session,
@@ -143,6 +146,7 @@ def plan(
     `rental` are warnings that the service could not rent the run's nodes. Raises as `submit` does.
     """
     _check_lineage(session, spec, project_id)
+    require_secrets(session, spec, project_id)
     quoted = _quoted(session, spec, now=now)
     checked = planning.check(spec, quoted.offers)
     resolution = resolve_dataset(

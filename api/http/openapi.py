@@ -19,6 +19,7 @@ from api.admission.fork import ForkRequest
 from api.datasets.request import VersionRequest
 from api.http.problems import ProblemBody
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
+from api.tables.access.secrets.request import SecretValue
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.spec.run import RunSpec
 
@@ -99,6 +100,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "seeds": [0, 1, 2],
         },
     },
+    "SecretValue": {"summary": "A platform's key", "value": {"value": "the-key-of-the-platform"}},
     "IngestBatch": {
         "summary": "A phase starts",
         "value": {
@@ -173,6 +175,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (IssueSpec, "validation"),
             (IssueChanges, "validation"),
             (IssueResolution, "validation"),
+            (SecretValue, "validation"),
             (ProblemBody, "serialization"),
         ],
         ref_template=REF_TEMPLATE,

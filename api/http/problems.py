@@ -73,6 +73,14 @@ from api.runs.errors import (
 )
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
+from api.tables.access.secrets.errors import (
+    SecretInUse,
+    SecretMissing,
+    SecretNotFound,
+    SecretRejected,
+    SecretsError,
+    SecretUnreadable,
+)
 from hillclimb.protocol.spec_problems import SpecProblem
 
 CONTENT_TYPE = "application/problem+json"
@@ -258,6 +266,20 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     OrphanNotFound: _kind(HTTPStatus.NOT_FOUND, "orphan_not_found", "No such orphaned cluster"),
     NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
+    SecretNotFound: _kind(HTTPStatus.NOT_FOUND, "secret_not_found", "No such secret"),
+    SecretMissing: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "secret_missing", "The project lacks a secret of the spec"
+    ),
+    SecretInUse: _kind(HTTPStatus.CONFLICT, "secret_in_use", "A run needs the secret"),
+    SecretRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "secret_rejected", "The value cannot be stored"
+    ),
+    SecretUnreadable: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "secret_unreadable",
+        "A secret does not decrypt",
+        retryable=True,
+    ),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""
@@ -272,6 +294,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     CampaignError,
     ImportsError,
     ExperimentError,
+    SecretsError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

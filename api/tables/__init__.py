@@ -12,8 +12,14 @@ from api.tables.clusters import (
     ProjectLimits,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
-from api.tables.notices import OutboxMessage, SlackThread
-from api.tables.projects import ApiKey, Project, SessionCode
+from api.tables.notices import OutboxMessage, SlackThread, Webhook
+from api.tables.projects import (
+    ApiKey,
+    Project,
+    ProjectDefaultsRecord,
+    ProjectSecret,
+    SessionCode,
+)
 from api.tables.results import (
     Checkpoint,
     ComputeRecord,
@@ -33,6 +39,8 @@ __all__ = [
     "Base",
     "Project",
     "ApiKey",
+    "ProjectSecret",
+    "ProjectDefaultsRecord",
     "Run",
     "Attempt",
     "RunEvent",
@@ -49,6 +57,7 @@ __all__ = [
     "Runner",
     "OutboxMessage",
     "SlackThread",
+    "Webhook",
     "SessionCode",
     "Dataset",
     "DatasetVersion",

@@ -3,6 +3,7 @@
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
+from hillclimb.cli.projects import secrets
 from hillclimb.cli.runs import artifacts, control, guards, runs, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
@@ -51,6 +52,7 @@ __all__ = [
     "pull",
     "rescore",
     "runs",
+    "secrets",
     "signal",
     "submit",
     "tinker",

@@ -20,6 +20,7 @@ from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
 PASSED_THROUGH = (
     "SLACK_BOT_TOKEN",
     "SLACK_API_BASE_URL",
+    "HILLCLIMB_MASTER_KEYS",
     "HILLCLIMB_DATASET_SOURCES",
     "HILLCLIMB_DATASET_MAX_MB",
     "HILLCLIMB_DATASET_UNPACKED_MB",

@@ -19,6 +19,7 @@ from api.runs.journal import utc_now
 from api.settings import Settings
 from api.tables.access.idempotency import RequestKey
 from api.tables.access.identity import NotAuthenticated, Principal, Scope, authenticate
+from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.database import Database
 from hillclimb.blobs.base import BlobStore
 
@@ -36,6 +37,8 @@ class Services:
     lanes: DatasetPools
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of the service that rented nodes receive."""
+    keyring: Keyring = NO_KEYS
+    """Master keys of the projects' secrets."""
 
     @property
     def cursor_secret(self) -> str:

@@ -45,6 +45,7 @@ from api.runs.store import RunFilters
 from api.scheduling import control
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
+from api.tables.access.secrets.errors import SecretMissing
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 
 NUM_TO_ENQUEUE = 5
@@ -76,6 +77,7 @@ SPEC_PROBLEMS = (
     KINDS[RunNotFound],
     KINDS[DatasetUnusable],
     KINDS[NoEligibleHardware],
+    KINDS[SecretMissing],
 )
 NO_RUN = KINDS[RunNotFound]
 

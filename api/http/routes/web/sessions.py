@@ -22,7 +22,7 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import RawBody, Services, ServicesDep, principal_with
 from api.runs.journal import utc_now
 from api.tables.access.identity import NotAuthenticated, Principal, Scope, authenticate
-from hillclimb.protocol.payloads.service import SessionCodePayload
+from hillclimb.protocol.payloads.projects.service import SessionCodePayload
 
 router = APIRouter(tags=["browser"])
 
