@@ -21,7 +21,7 @@ from api.http.routes import health, schemas
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
-from api.http.routes.projects import secrets
+from api.http.routes.projects import defaults, secrets
 from api.http.routes.results import (
     capsules,
     compare,
@@ -86,6 +86,7 @@ ROUTERS = (
     exclusions.router,
     datasets.router,
     secrets.router,
+    defaults.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,

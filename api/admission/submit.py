@@ -52,6 +52,8 @@ class Plan:
     """Its position in the queue; 1 is next."""
     queue_reason: str | None
     """Why it would wait; null if it would start now."""
+    from_defaults: tuple[str, ...] = ()
+    """Dotted keys that the project's defaults set."""
 
 
 def submit(

@@ -21,6 +21,7 @@ from api.http.problems import ProblemBody
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from api.tables.access.secrets.request import SecretValue
 from hillclimb.protocol.events import IngestBatch
+from hillclimb.spec.rules.project_defaults import ProjectDefaults
 from hillclimb.spec.run import RunSpec
 
 REF_TEMPLATE = "#/components/schemas/{model}"
@@ -101,6 +102,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         },
     },
     "SecretValue": {"summary": "A platform's key", "value": {"value": "the-key-of-the-platform"}},
+    "ProjectDefaults": {
+        "summary": "A channel, W&B by backend, and keys",
+        "value": {
+            "slack_channel": "#training",
+            "wandb": {"mode": "online", "entity": "team"},
+            "secrets": {"FLEET_API_KEY": "fleet-prod", "WANDB_API_KEY": "wandb-tool-use"},
+            "cases": [{"backend": "tinker", "wandb": {"project": "tinker-runs"}}],
+        },
+    },
     "IngestBatch": {
         "summary": "A phase starts",
         "value": {
@@ -176,6 +186,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (IssueChanges, "validation"),
             (IssueResolution, "validation"),
             (SecretValue, "validation"),
+            (ProjectDefaults, "validation"),
             (ProblemBody, "serialization"),
         ],
         ref_template=REF_TEMPLATE,

@@ -59,6 +59,7 @@ from api.runs.errors import (
     CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    DefaultsMisfit,
     ForkRejected,
     InvalidTransition,
     LeaseLost,
@@ -164,6 +165,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     CheckpointMisfit: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_misfit", "The run does not fit the checkpoint"
+    ),
+    DefaultsMisfit: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "defaults_misfit", "The project's defaults do not suit it"
     ),
     ForkRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_fork", "The fork's spec is not valid"

@@ -16,6 +16,7 @@ from hillclimb.client.resources.datasets import Datasets
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
+from hillclimb.client.resources.project_defaults import Defaults
 from hillclimb.client.resources.results import Results
 from hillclimb.client.resources.secrets import Secrets
 from hillclimb.client.stream.outages import RetryOutages
@@ -68,6 +69,8 @@ class Client(Results):
         """Experiments of the project."""
         self.secrets = Secrets(self._http)
         """Secrets of the project."""
+        self.defaults = Defaults(self._http)
+        """Defaults of the project's specs."""
 
     def __enter__(self) -> Self:
         return self

@@ -32,6 +32,7 @@ from api.runs.errors import (
     CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    DefaultsMisfit,
     ForkRejected,
     InvalidTransition,
     NothingToResume,
@@ -78,6 +79,7 @@ SPEC_PROBLEMS = (
     KINDS[DatasetUnusable],
     KINDS[NoEligibleHardware],
     KINDS[SecretMissing],
+    KINDS[DefaultsMisfit],
 )
 NO_RUN = KINDS[RunNotFound]
 

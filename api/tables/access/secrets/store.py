@@ -110,18 +110,27 @@ def require_secrets(session: Session, spec: RunSpec, project_id: str) -> None:
 
     Raises SecretMissing.
     """
-    named = _named(spec)
+    require_names(
+        session, project_id, {f"secrets.{key}": name for key, name in _named(spec).items()}
+    )
+
+
+def require_names(session: Session, project_id: str, named: Mapping[str, str]) -> None:
+    """Refuse names of secrets that the project lacks, by the key that has the name; locks the rest.
+
+    Raises SecretMissing.
+    """
     if not named:
         return
     query = select(ProjectSecret.name).where(
         ProjectSecret.project_id == project_id, ProjectSecret.name.in_(set(named.values()))
     )
     present = set(session.scalars(query.with_for_update(key_share=True)))
-    for variable, name in named.items():
+    for key, name in named.items():
         if name not in present:
             raise SecretMissing(
-                f"secrets.{variable} names the secret {name!r}, which this project does not have:"
-                f" create it with `hillclimb secrets set {name}`"
+                f"{key} names the secret {name!r}, which this project does not have: create it with"
+                f" `hillclimb secrets set {name}`"
             )
 
 
