@@ -21,7 +21,7 @@ from api.http.routes import health, schemas
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
-from api.http.routes.projects import defaults, secrets
+from api.http.routes.projects import defaults, secrets, webhooks
 from api.http.routes.results import (
     capsules,
     compare,
@@ -87,6 +87,7 @@ ROUTERS = (
     datasets.router,
     secrets.router,
     defaults.router,
+    webhooks.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,

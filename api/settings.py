@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     """Unset: no messages to Slack."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """The address of Slack's Web API; tests set a fake one."""
+    webhook_loopback: Annotated[bool, Field(alias="HILLCLIMB_WEBHOOK_LOOPBACK")] = False
+    """Accept webhooks to servers on the service's own machine, also over http: to try them."""
     sky_url: Annotated[str | None, Field(alias="SKYPILOT_API_SERVER_ENDPOINT")] = None
     """The address of SkyPilot's API server; unset: no machines can be rented."""
 

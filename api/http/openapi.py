@@ -18,6 +18,7 @@ from api.admission.experiments.request import (
 from api.admission.fork import ForkRequest
 from api.datasets.request import VersionRequest
 from api.http.problems import ProblemBody
+from api.notices.webhooks.request import WebhookChanges, WebhookSpec
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from api.tables.access.secrets.request import SecretValue
 from hillclimb.protocol.events import IngestBatch
@@ -102,6 +103,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         },
     },
     "SecretValue": {"summary": "A platform's key", "value": {"value": "the-key-of-the-platform"}},
+    "WebhookSpec": {
+        "summary": "Ends and evaluations",
+        "value": {
+            "url": "https://example.com/hook",
+            "events": ["run.status_changed", "eval.completed"],
+        },
+    },
+    "WebhookChanges": {"summary": "Enable it again", "value": {"enabled": True}},
     "ProjectDefaults": {
         "summary": "A channel, W&B by backend, and keys",
         "value": {
@@ -187,6 +196,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (IssueResolution, "validation"),
             (SecretValue, "validation"),
             (ProjectDefaults, "validation"),
+            (WebhookSpec, "validation"),
+            (WebhookChanges, "validation"),
             (ProblemBody, "serialization"),
         ],
         ref_template=REF_TEMPLATE,

@@ -36,6 +36,12 @@ from api.datasets.errors import (
     SourceRefused,
     TaskNotFound,
 )
+from api.notices.webhooks.errors import (
+    NotDelivered,
+    WebhookError,
+    WebhookNotFound,
+    WebhookRejected,
+)
 from api.results.artifacts.errors import ArtifactError, ArtifactNotFound
 from api.results.errors import (
     EvalError,
@@ -270,6 +276,13 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     OrphanNotFound: _kind(HTTPStatus.NOT_FOUND, "orphan_not_found", "No such orphaned cluster"),
     NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
+    WebhookNotFound: _kind(HTTPStatus.NOT_FOUND, "webhook_not_found", "No such webhook"),
+    WebhookRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "webhook_rejected", "The webhook cannot be stored"
+    ),
+    NotDelivered: _kind(
+        HTTPStatus.BAD_GATEWAY, "not_delivered", "The receiver did not accept it", retryable=True
+    ),
     SecretNotFound: _kind(HTTPStatus.NOT_FOUND, "secret_not_found", "No such secret"),
     SecretMissing: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "secret_missing", "The project lacks a secret of the spec"
@@ -299,6 +312,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     ImportsError,
     ExperimentError,
     SecretsError,
+    WebhookError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

@@ -3,7 +3,7 @@
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
-from hillclimb.cli.projects import defaults, secrets
+from hillclimb.cli.projects import defaults, secrets, webhooks
 from hillclimb.cli.runs import artifacts, control, guards, runs, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
@@ -60,4 +60,5 @@ __all__ = [
     "validate",
     "verdicts",
     "watch",
+    "webhooks",
 ]

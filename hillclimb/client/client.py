@@ -19,6 +19,7 @@ from hillclimb.client.resources.issues import Issues
 from hillclimb.client.resources.project_defaults import Defaults
 from hillclimb.client.resources.results import Results
 from hillclimb.client.resources.secrets import Secrets
+from hillclimb.client.resources.webhooks import Webhooks
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.protocol.payloads.clusters import (
@@ -69,6 +70,8 @@ class Client(Results):
         """Experiments of the project."""
         self.secrets = Secrets(self._http)
         """Secrets of the project."""
+        self.webhooks = Webhooks(self._http)
+        """Webhooks of the project."""
         self.defaults = Defaults(self._http)
         """Defaults of the project's specs."""
 
