@@ -40,10 +40,10 @@ def is_allowed(address: Address, *, allows_loopback: bool) -> bool:
 def checked_addresses(host: str, port: int, *, allows_loopback: bool) -> tuple[str, ...]:
     """Return the addresses of a host; raises NotDelivered if it has none, or one is not public."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        records = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise NotDelivered(f"{host} has no address") from None
-    addresses = tuple(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))
+    addresses = tuple(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in records))
     for address in addresses:
         if not is_allowed(ipaddress.ip_address(address), allows_loopback=allows_loopback):
             raise NotDelivered(f"{host} has the address {address}, which is not public")
@@ -63,7 +63,7 @@ def post(url: str, headers: Mapping[str, str], body: bytes, *, allows_loopback: 
             pool.stream(
                 "POST",
                 url,
-                headers=dict(headers),
+                headers=list(headers.items()),
                 content=body,
                 extensions={"timeout": timeouts},
             ) as response,
