@@ -26,6 +26,7 @@ from api.http.routes.access import audit, keys, members, oidc, projects
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
+from api.http.routes.projects import defaults, secrets, webhooks
 from api.http.routes.results import (
     capsules,
     compare,
@@ -47,6 +48,7 @@ from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
 from api.settings import Settings, load_settings
 from api.tables.access.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
+from api.tables.access.secrets.keyring import Keyring
 from api.tables.database import Database
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
@@ -93,6 +95,9 @@ ROUTERS = (
     projects.router,
     audit.router,
     oidc.router,
+    secrets.router,
+    defaults.router,
+    webhooks.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
@@ -136,6 +141,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         lanes=DatasetPools(),
         provider=_provider(settings),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
+        keyring=Keyring.of(settings),
     )
     await anyio.to_thread.run_sync(_bootstrap, settings, database)
     app.state.services = services

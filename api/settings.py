@@ -33,6 +33,10 @@ class Settings(BaseSettings):
     """The API's address in links for people (Slack, sign-in); unset: `HILLCLIMB_API_URL`."""
     secret_key: Annotated[SecretStr, Field(alias="HILLCLIMB_SECRET_KEY")]
     """Signs cursors; any long random string, the same for all API processes."""
+    master_keys: Annotated[SecretStr | None, Field(alias="HILLCLIMB_MASTER_KEYS")] = None
+    """`ID:KEY`, separated by spaces: KEY is 32 random bytes in base64. They encrypt the projects'
+    secrets: the first one new values, every one the values that it encrypted. Unset: a key derived
+    from `HILLCLIMB_SECRET_KEY`, which decrypts its own values in any case (docs/secrets.md)."""
     bootstrap_key: Annotated[SecretStr | None, Field(alias="HILLCLIMB_BOOTSTRAP_KEY")] = None
     """An API key with all user scopes that the API registers at start."""
     runner_token: Annotated[SecretStr | None, Field(alias="HILLCLIMB_RUNNER_TOKEN")] = None
@@ -41,6 +45,8 @@ class Settings(BaseSettings):
     """Unset: no messages to Slack."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """The address of Slack's Web API; tests set a fake one."""
+    webhook_loopback: Annotated[bool, Field(alias="HILLCLIMB_WEBHOOK_LOOPBACK")] = False
+    """Accept webhooks to servers on the service's own machine, also over http: to try them."""
     sky_url: Annotated[str | None, Field(alias="SKYPILOT_API_SERVER_ENDPOINT")] = None
     """The address of SkyPilot's API server; unset: no machines can be rented."""
 

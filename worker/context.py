@@ -9,7 +9,9 @@ from functools import lru_cache
 
 from api.notices.deliver import Delivery
 from api.notices.slack import SlackApi
+from api.notices.webhooks.deliver import WebhookDelivery
 from api.settings import Settings, load_settings
+from api.tables.access.secrets.keyring import Keyring
 from api.tables.database import Database
 from hillclimb.blobs.base import BlobStore
 from hillclimb.blobs.locate import open_store
@@ -37,6 +39,18 @@ class WorkerContext:
 def load_context() -> WorkerContext:
     """Return this process's context."""
     return make_context(load_settings())
+
+
+@lru_cache
+def load_webhooks() -> WebhookDelivery:
+    """Return this process's delivery of webhooks."""
+    settings = load_settings()
+    return WebhookDelivery(
+        database=load_context().database,
+        keyring=Keyring.of(settings),
+        public_url=settings.link_base,
+        allows_loopback=settings.webhook_loopback,
+    )
 
 
 def make_context(settings: Settings) -> WorkerContext:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from api.admission import submit as submission
+from api.admission.defaults import with_defaults
 from api.admission.fork import ForkRequest, forked_spec
 from api.admission.rental import RentalSettings, refuse_unrentable, rental_warnings, rents
 from api.admission.resume import resume
@@ -57,9 +58,10 @@ class Admission:
     def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
         """Store a queued run; a repeated `request` returns the first response.
 
-        Raises what `submit.submit` does, NoEligibleHardware where this service cannot rent the
-        run's nodes, and IdempotencyKeyReused.
+        The project's defaults are applied first. Raises what `submit.submit` does, DefaultsMisfit,
+        NoEligibleHardware where this service cannot rent the run's nodes, and IdempotencyKeyReused.
         """
+        spec, _ = self._with_defaults(spec, caller)
         refuse_unrentable(spec, self.rental)
         self._request_prices(spec)
 
@@ -85,15 +87,17 @@ class Admission:
 
     def plan(self, spec: RunSpec, caller: Principal) -> submission.Plan:
         """Return what submitting the spec would do; raises what `submit.plan` does."""
+        spec, from_defaults = self._with_defaults(spec, caller)
         self._request_prices(spec)
         with self.database.transaction() as session:
-            return submission.plan(
+            planned = submission.plan(
                 session,
                 spec,
                 project_id=caller.project_id,
                 now=utc_now(),
                 rental=rental_warnings(spec, self.rental),
             )
+        return replace(planned, from_defaults=from_defaults)
 
     def resume(self, run_id: str, caller: Principal, request: RequestKey | None) -> Admitted:
         """Resume a run from its newest checkpoint; a repeated `request` returns the first response.
@@ -130,6 +134,11 @@ class Admission:
             return self.describe(session, run) | {"config_diff": difference}
 
         return self._once(request, fork_run, describe)
+
+    def _with_defaults(self, spec: RunSpec, caller: Principal) -> tuple[RunSpec, tuple[str, ...]]:
+        """Return the spec with the project's defaults, and the keys that they set."""
+        with self.database.transaction() as session:
+            return with_defaults(session, spec, caller.project_id)
 
     def _once(
         self,

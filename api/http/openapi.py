@@ -19,9 +19,12 @@ from api.admission.fork import ForkRequest
 from api.datasets.request import VersionRequest
 from api.http.problems import KINDS, ProblemBody, documented
 from api.http.requests.permissions import PERMISSIONS, SCOPE_OF
+from api.notices.webhooks.request import WebhookChanges, WebhookSpec
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from api.tables.access.errors import RateExceeded
+from api.tables.access.secrets.request import SecretValue
 from hillclimb.protocol.events import IngestBatch
+from hillclimb.spec.rules.project_defaults import ProjectDefaults
 from hillclimb.spec.run import RunSpec
 
 REF_TEMPLATE = "#/components/schemas/{model}"
@@ -101,6 +104,24 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "seeds": [0, 1, 2],
         },
     },
+    "SecretValue": {"summary": "A platform's key", "value": {"value": "the-key-of-the-platform"}},
+    "WebhookSpec": {
+        "summary": "Ends and evaluations",
+        "value": {
+            "url": "https://example.com/hook",
+            "events": ["run.status_changed", "eval.completed"],
+        },
+    },
+    "WebhookChanges": {"summary": "Enable it again", "value": {"enabled": True}},
+    "ProjectDefaults": {
+        "summary": "A channel, W&B by backend, and keys",
+        "value": {
+            "slack_channel": "#training",
+            "wandb": {"mode": "online", "entity": "team"},
+            "secrets": {"FLEET_API_KEY": "fleet-prod", "WANDB_API_KEY": "wandb-tool-use"},
+            "cases": [{"backend": "tinker", "wandb": {"project": "tinker-runs"}}],
+        },
+    },
     "IngestBatch": {
         "summary": "A phase starts",
         "value": {
@@ -175,6 +196,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (IssueSpec, "validation"),
             (IssueChanges, "validation"),
             (IssueResolution, "validation"),
+            (SecretValue, "validation"),
+            (ProjectDefaults, "validation"),
+            (WebhookSpec, "validation"),
+            (WebhookChanges, "validation"),
             (ProblemBody, "serialization"),
         ],
         ref_template=REF_TEMPLATE,

@@ -36,6 +36,12 @@ from api.datasets.errors import (
     SourceRefused,
     TaskNotFound,
 )
+from api.notices.webhooks.errors import (
+    NotDelivered,
+    WebhookError,
+    WebhookNotFound,
+    WebhookRejected,
+)
 from api.results.artifacts.errors import ArtifactError, ArtifactNotFound
 from api.results.errors import (
     EvalError,
@@ -59,6 +65,7 @@ from api.runs.errors import (
     CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    DefaultsMisfit,
     ForkRejected,
     InvalidTransition,
     LeaseLost,
@@ -83,6 +90,14 @@ from api.tables.access.errors import (
 )
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
+from api.tables.access.secrets.errors import (
+    SecretInUse,
+    SecretMissing,
+    SecretNotFound,
+    SecretRejected,
+    SecretsError,
+    SecretUnreadable,
+)
 from hillclimb.protocol.spec_problems import SpecProblem
 
 CONTENT_TYPE = "application/problem+json"
@@ -166,6 +181,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     CheckpointMisfit: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_misfit", "The run does not fit the checkpoint"
+    ),
+    DefaultsMisfit: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "defaults_misfit", "The project's defaults do not suit it"
     ),
     ForkRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_fork", "The fork's spec is not valid"
@@ -268,6 +286,27 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     OrphanNotFound: _kind(HTTPStatus.NOT_FOUND, "orphan_not_found", "No such orphaned cluster"),
     NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
+    WebhookNotFound: _kind(HTTPStatus.NOT_FOUND, "webhook_not_found", "No such webhook"),
+    WebhookRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "webhook_rejected", "The webhook cannot be stored"
+    ),
+    NotDelivered: _kind(
+        HTTPStatus.BAD_GATEWAY, "not_delivered", "The receiver did not accept it", retryable=True
+    ),
+    SecretNotFound: _kind(HTTPStatus.NOT_FOUND, "secret_not_found", "No such secret"),
+    SecretMissing: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "secret_missing", "The project lacks a secret of the spec"
+    ),
+    SecretInUse: _kind(HTTPStatus.CONFLICT, "secret_in_use", "A run needs the secret"),
+    SecretRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "secret_rejected", "The value cannot be stored"
+    ),
+    SecretUnreadable: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "secret_unreadable",
+        "A secret does not decrypt",
+        retryable=True,
+    ),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
     KeyNotFound: _kind(HTTPStatus.NOT_FOUND, "key_not_found", "No such key"),
     KeyFixed: _kind(HTTPStatus.CONFLICT, "key_fixed", "The key cannot be changed"),
@@ -294,6 +333,8 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     CampaignError,
     ImportsError,
     ExperimentError,
+    SecretsError,
+    WebhookError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

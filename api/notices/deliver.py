@@ -169,7 +169,13 @@ def _give_up(delivery: Delivery, claim: Claim, *, state: str, why: str) -> None:
         if message is None:
             return
         is_first = not session.scalar(
-            select(exists().where(OutboxMessage.run_id == run.id, OutboxMessage.state == state))
+            select(
+                exists().where(
+                    OutboxMessage.run_id == run.id,
+                    OutboxMessage.webhook_id.is_(None),
+                    OutboxMessage.state == state,
+                )
+            )
         )
         _close(message, state, error=why)
         log.warning("%s message of %s not delivered: %s", claim.kind, run.id, why)

@@ -65,6 +65,10 @@ class CheckpointMisfit(RunError):
     """The run cannot train on from the checkpoint that `lineage.resumed_from` names."""
 
 
+class DefaultsMisfit(RunError):
+    """The spec is valid, but not with the defaults of its project."""
+
+
 class ForkRejected(RunError):
     """The changes of a fork are malformed, or their spec is not valid."""
 

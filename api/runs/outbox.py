@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import exists, or_, select
+from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
 from api.runs.deadlines import OUTBOX_LEASE_S
 from api.runs.status import TERMINAL, RunStatus
-from api.tables import OutboxMessage, Run
+from api.tables import OutboxMessage, Run, Webhook
 from hillclimb.protocol.end_reasons import ReasonCode
 
 PENDING = "pending"
@@ -61,13 +61,23 @@ _KEYS = {
 """Kind and key of the events that always send a message."""
 
 
+WEBHOOK_EVENTS = frozenset(
+    {"run.created", "run.status_changed", "run.warning", "trainer.started", "eval.completed"}
+    | {"probe.completed", "validation.completed", "checkpoint.saved", "checkpoint.refused"}
+    | {"guard.tripped", "budget.warned"}
+)
+"""Types of the events that webhooks can receive: a few per evaluation, none per step."""
+
+
 def enqueue_for_event(
     session: Session, run: Run, *, seq: int, event_type: str, data: Mapping[str, Any]
 ) -> None:
-    """Store the event's message to the run's Slack channel, if it has one.
+    """Store the event's messages: to the run's Slack channel, and to webhooks of its project.
 
     Called in the event's transaction. Idempotent, also for an eval that a later attempt repeats.
     """
+    if event_type in WEBHOOK_EVENTS:
+        _enqueue_for_webhooks(session, run, seq=seq, event_type=event_type)
     kind_and_key = _kind_and_key(event_type, data, seq=seq)
     slack = run.spec.get("notify", {}).get("slack")
     if slack is None or kind_and_key is None:
@@ -86,6 +96,31 @@ def enqueue_for_event(
         )
         .on_conflict_do_nothing(index_elements=[OutboxMessage.dedupe_key])
     )
+
+
+def _enqueue_for_webhooks(session: Session, run: Run, *, seq: int, event_type: str) -> None:
+    """Store a message for each webhook of the project that receives the type."""
+    receives = or_(func.cardinality(Webhook.events) == 0, Webhook.events.contains([event_type]))
+    query = select(Webhook.id).where(
+        Webhook.project_id == run.project_id, Webhook.is_enabled, receives
+    )
+    # Locked against deletion: a missing row would refuse the message, and the event with it.
+    webhooks = session.scalars(query.with_for_update(read=True, key_share=True))
+    for webhook_id in webhooks.all():
+        session.execute(
+            insert(OutboxMessage)
+            .values(
+                project_id=run.project_id,
+                run_id=run.id,
+                webhook_id=webhook_id,
+                kind=event_type,
+                dedupe_key=f"webhook:{webhook_id}:{run.id}:{seq}",
+                payload={"webhook_id": webhook_id, "seq": seq},
+                state=PENDING,
+                num_attempts=0,
+            )
+            .on_conflict_do_nothing(index_elements=[OutboxMessage.dedupe_key])
+        )
 
 
 def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tuple[str, str] | None:
@@ -109,20 +144,38 @@ def _is_about_cluster(data: Mapping[str, Any]) -> bool:
 
 
 def claim_next(session: Session, *, owner: str, now: datetime) -> Claim | None:
-    """Claim the oldest due message with no pending message of its run before it."""
+    """Claim the oldest due message to Slack with no pending one of its run before it."""
     earlier = aliased(OutboxMessage)
     blocked = exists().where(
         earlier.run_id == OutboxMessage.run_id,
+        earlier.webhook_id.is_(None),
         earlier.state == PENDING,
         earlier.id < OutboxMessage.id,
     )
+    return _claim(session, OutboxMessage.webhook_id.is_(None), ~blocked, owner=owner, now=now)
+
+
+def claim_next_of_webhooks(session: Session, *, owner: str, now: datetime) -> Claim | None:
+    """Claim the oldest due message to a webhook that has none under way."""
+    other = aliased(OutboxMessage)
+    busy = exists().where(
+        other.webhook_id == OutboxMessage.webhook_id,
+        other.state == PENDING,
+        other.lease_until > now,
+    )
+    return _claim(session, OutboxMessage.webhook_id.is_not(None), ~busy, owner=owner, now=now)
+
+
+def _claim(
+    session: Session, *where: ColumnElement[bool], owner: str, now: datetime
+) -> Claim | None:
     message = session.scalar(
         select(OutboxMessage)
         .where(
             OutboxMessage.state == PENDING,
             OutboxMessage.next_attempt_at <= now,
             or_(OutboxMessage.lease_until.is_(None), OutboxMessage.lease_until < now),
-            ~blocked,
+            *where,
         )
         .order_by(OutboxMessage.id)
         .limit(1)

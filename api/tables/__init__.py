@@ -12,14 +12,16 @@ from api.tables.clusters import (
     ProjectLimits,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
-from api.tables.notices import OutboxMessage, SlackThread
+from api.tables.notices import OutboxMessage, SlackThread, Webhook
 from api.tables.projects import (
     ApiKey,
     AuditRecord,
     Person,
     Project,
+    ProjectDefaultsRecord,
     ProjectMember,
     ProjectQuota,
+    ProjectSecret,
     SessionCode,
 )
 from api.tables.results import (
@@ -45,6 +47,8 @@ __all__ = [
     "ProjectMember",
     "Person",
     "ProjectQuota",
+    "ProjectSecret",
+    "ProjectDefaultsRecord",
     "Run",
     "Attempt",
     "RunEvent",
@@ -61,6 +65,7 @@ __all__ = [
     "Runner",
     "OutboxMessage",
     "SlackThread",
+    "Webhook",
     "SessionCode",
     "Dataset",
     "DatasetVersion",

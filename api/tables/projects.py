@@ -1,11 +1,11 @@
-"""Projects, their people, API keys, session codes, quotas, and the audit log."""
+"""Projects, their people, API keys, session codes, quotas, secrets, defaults, and the audit log."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, false, text
+from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, UniqueConstraint, false, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 from sqlalchemy.types import String
@@ -119,3 +119,33 @@ class SessionCode(Created, Base):
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
     key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))
     expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class ProjectSecret(Created, Base):
+    """A secret of a project: its value is stored encrypted, and no response has it."""
+
+    __tablename__ = "project_secrets"
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    key_id: Mapped[str]
+    """The master key that decrypts it."""
+    ciphertext: Mapped[bytes] = mapped_column(LargeBinary)
+    version: Mapped[int]
+    """Number of the value: 1 is the first."""
+    created_by: Mapped[str]
+    updated_by: Mapped[str]
+    updated_at: Mapped[datetime]
+    used_at: Mapped[datetime | None]
+    """When an attempt last received it."""
+
+
+class ProjectDefaultsRecord(Base):
+    """`hillclimb.spec.rules.project_defaults.ProjectDefaults` of a project."""
+
+    __tablename__ = "project_defaults"
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), primary_key=True)
+    defaults: Mapped[dict[str, Any]]
+    updated_at: Mapped[datetime]
+    updated_by: Mapped[str]

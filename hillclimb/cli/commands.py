@@ -4,6 +4,7 @@ from hillclimb.cli.access import audit, keys, members, projects
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
+from hillclimb.cli.projects import defaults, secrets, webhooks
 from hillclimb.cli.runs import artifacts, control, guards, runs, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
@@ -33,6 +34,7 @@ __all__ = [
     "compute",
     "control",
     "datasets",
+    "defaults",
     "demo",
     "evaluate",
     "exclusions",
@@ -56,10 +58,12 @@ __all__ = [
     "pull",
     "rescore",
     "runs",
+    "secrets",
     "signal",
     "submit",
     "tinker",
     "validate",
     "verdicts",
     "watch",
+    "webhooks",
 ]

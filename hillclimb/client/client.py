@@ -17,7 +17,10 @@ from hillclimb.client.resources.datasets import Datasets
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
+from hillclimb.client.resources.project_defaults import Defaults
 from hillclimb.client.resources.results import Results
+from hillclimb.client.resources.secrets import Secrets
+from hillclimb.client.resources.webhooks import Webhooks
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.protocol.payloads.clusters import (
@@ -28,14 +31,14 @@ from hillclimb.protocol.payloads.clusters import (
 )
 from hillclimb.protocol.payloads.costs import BudgetPayload, CloudExclusionList, LimitsPayload
 from hillclimb.protocol.payloads.events import EventPage, EventPayload, GuardsPayload
-from hillclimb.protocol.payloads.results.logs import LogPayload
-from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
-from hillclimb.protocol.payloads.service import (
+from hillclimb.protocol.payloads.projects.service import (
     PresetList,
     PresetPayload,
     ReadyPayload,
     SessionCodePayload,
 )
+from hillclimb.protocol.payloads.results.logs import LogPayload
+from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 from hillclimb.stack.control import Connection
 
 STREAM_TIMEOUT = httpx.Timeout(5.0, read=45.0)
@@ -68,6 +71,12 @@ class Client(Results):
         """Imports of past runs."""
         self.experiments = Experiments(self._http)
         """Experiments of the project."""
+        self.secrets = Secrets(self._http)
+        """Secrets of the project."""
+        self.webhooks = Webhooks(self._http)
+        """Webhooks of the project."""
+        self.defaults = Defaults(self._http)
+        """Defaults of the project's specs."""
 
     def __enter__(self) -> Self:
         return self

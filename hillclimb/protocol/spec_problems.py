@@ -16,8 +16,6 @@ from hillclimb.spec.run import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
     {
-        "secrets",
-        "notify/webhook",
         "environment/modality",
         "rollout/top_p",
     }
@@ -30,6 +28,8 @@ ELSEWHERE: Mapping[str, str] = {
     "backend/cloud": "a machine's cloud is the infra of one of backend.skypilot.candidates",
     "experiment": "an experiment is an object of its own, to which runs are added (hillclimb"
     " experiment, docs/experiments.md)",
+    "notify/webhook": "webhooks belong to the project, not to a run (hillclimb webhooks,"
+    " docs/webhooks.md)",
     "data/version": "a dataset's version is a part of its name in data.dataset (NAME@3)",
 }
 """Keys that users may expect, each with a sentence about the actual key."""

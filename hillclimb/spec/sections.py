@@ -11,6 +11,7 @@ from hillclimb.spec.backend.skypilot import BudgetSpec
 from hillclimb.spec.data import DataSpec
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.environment.prompt import PromptSpec
+from hillclimb.spec.hosts import SecretName, TrainerVariable
 from hillclimb.spec.monitoring.guards import GuardsSpec
 from hillclimb.spec.monitoring.reporting import NotifySpec, TrackingSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
@@ -89,6 +90,10 @@ class RunSections(Section):
     """Notifications about the run."""
     tracking: TrackingSpec = TrackingSpec()
     """Experiment trackers that also receive the metrics."""
+    secrets: dict[TrainerVariable, SecretName | None] = Field(default_factory=dict, max_length=32)
+    """Secrets of the project for the trainer: a variable of its environment, and the name under
+    which `hillclimb secrets set` stored the value; null: none, even if the project's defaults name
+    one (docs/secrets.md)."""
     lineage: LineageSpec = LineageSpec()
     """The checkpoint that the run starts from."""
     deterministic: bool = False

@@ -50,6 +50,7 @@ def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
         if plan.hardware is not None and max_hours is not None
         else None,
         queue=QueuePayload(position=plan.queue_position, reason=plan.queue_reason),
+        from_defaults=plan.from_defaults,
     )
 
 

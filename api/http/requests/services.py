@@ -12,6 +12,7 @@ from api.http.payloads.runs import run_as_json
 from api.http.requests.thread_pools import DatasetPools
 from api.queue import TaskQueue
 from api.settings import Settings
+from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.database import Database
 from hillclimb.blobs.base import BlobStore
 
@@ -29,6 +30,8 @@ class Services:
     """The provider of identities; null where people sign in with keys and codes alone."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of the service that rented nodes receive."""
+    keyring: Keyring = NO_KEYS
+    """Master keys of the projects' secrets."""
 
     @property
     def cursor_secret(self) -> str:

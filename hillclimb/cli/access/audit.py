@@ -8,7 +8,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
-from hillclimb.protocol.payloads.service.access import AuditPayload
+from hillclimb.protocol.payloads.projects.access import AuditPayload
 
 COLUMNS = ("time", "who", "route", "target", "changes", "id")
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])

@@ -9,7 +9,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
 from hillclimb.cli.terminal.finite import FiniteRange
-from hillclimb.protocol.payloads.service.access import IssuedKeyPayload, KeyPayload
+from hillclimb.protocol.payloads.projects.access import IssuedKeyPayload, KeyPayload
 
 COLUMNS = ("name", "prefix", "scopes", "created by", "last used", "state", "id")
 SCOPES = ("runs:read", "runs:write", "runner", "admin", "operator")

@@ -6,7 +6,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
-from hillclimb.protocol.payloads.service.access import MemberPayload
+from hillclimb.protocol.payloads.projects.access import MemberPayload
 
 COLUMNS = ("address", "name", "role", "added by", "last sign-in")
 ROLES = click.Choice(["viewer", "member", "admin"])

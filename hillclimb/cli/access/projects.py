@@ -7,7 +7,7 @@ import click
 from hillclimb.cli.access.keys import print_issued
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
-from hillclimb.protocol.payloads.service.access import QuotasPayload
+from hillclimb.protocol.payloads.projects.access import QuotasPayload
 
 QUOTA = click.IntRange(min=0)
 

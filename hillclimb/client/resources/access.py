@@ -7,7 +7,7 @@ from datetime import datetime
 
 from hillclimb.client.http import Http
 from hillclimb.client.paths import quoted
-from hillclimb.protocol.payloads.service.access import (
+from hillclimb.protocol.payloads.projects.access import (
     AuditList,
     CallerPayload,
     IssuedKeyPayload,

@@ -149,3 +149,5 @@ class PlanPayload(Payload):
     hardware: HardwarePayload | None
     """Machines, arithmetic and costs; null where none are rented."""
     queue: QueuePayload
+    from_defaults: tuple[str, ...] = ()
+    """Dotted keys of `spec` that the project's defaults set."""

@@ -12,7 +12,7 @@ from api.http.requests.context import Admin, ServicesDep
 from api.tables.access import audit
 from api.tables.access.audit import AuditFilters
 from api.tables.access.identity import NotAllowed, NotAuthenticated
-from hillclimb.protocol.payloads.service.access import AuditList, AuditPayload
+from hillclimb.protocol.payloads.projects.access import AuditList, AuditPayload
 
 router = APIRouter(
     prefix="/v1/audit",

@@ -18,7 +18,7 @@ from api.tables.access.identity import NotAllowed, NotAuthenticated
 from api.tables.access.keys import IssuedKey, NewKey
 from api.tables.access.projects import get_project
 from api.tables.access.roles import role_with
-from hillclimb.protocol.payloads.service.access import (
+from hillclimb.protocol.payloads.projects.access import (
     CallerPayload,
     IssuedKeyPayload,
     KeyList,

@@ -13,7 +13,7 @@ from api.tables import Person, ProjectMember
 from api.tables.access import members
 from api.tables.access.errors import MemberNotFound
 from api.tables.access.identity import NotAllowed, NotAuthenticated
-from hillclimb.protocol.payloads.service.access import MemberList, MemberPayload
+from hillclimb.protocol.payloads.projects.access import MemberList, MemberPayload
 
 router = APIRouter(
     prefix="/v1/members",

@@ -17,7 +17,7 @@ from api.tables.access import projects
 from api.tables.access.errors import ProjectExists, ProjectNotFound
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from api.tables.access.quotas import quotas_of, set_quotas
-from hillclimb.protocol.payloads.service.access import (
+from hillclimb.protocol.payloads.projects.access import (
     NewProjectPayload,
     ProjectList,
     ProjectPayload,

@@ -9,7 +9,7 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.hardware.presets.presets import NoSuchPreset, Preset, preset, presets
-from hillclimb.protocol.payloads.service import PresetList, PresetPayload
+from hillclimb.protocol.payloads.projects.service import PresetList, PresetPayload
 
 router = APIRouter(
     prefix="/v1/presets",

@@ -32,6 +32,7 @@ from api.runs.errors import (
     CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    DefaultsMisfit,
     ForkRejected,
     InvalidTransition,
     NothingToResume,
@@ -46,6 +47,7 @@ from api.scheduling import control
 from api.tables.access.errors import QuotaExceeded
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
+from api.tables.access.secrets.errors import SecretMissing
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 
 NUM_TO_ENQUEUE = 5
@@ -78,6 +80,8 @@ SPEC_PROBLEMS = (
     KINDS[DatasetUnusable],
     KINDS[NoEligibleHardware],
     KINDS[QuotaExceeded],
+    KINDS[SecretMissing],
+    KINDS[DefaultsMisfit],
 )
 NO_RUN = KINDS[RunNotFound]
 

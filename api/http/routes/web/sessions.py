@@ -25,7 +25,7 @@ from api.http.requests.context import RawBody, Services, ServicesDep, principal_
 from api.runs.journal import utc_now
 from api.tables.access.identity import NotAuthenticated, Principal, Scope, authenticate
 from api.tables.access.members import end_sessions
-from hillclimb.protocol.payloads.service import SessionCodePayload
+from hillclimb.protocol.payloads.projects.service import SessionCodePayload
 
 router = APIRouter(tags=["browser"])
 

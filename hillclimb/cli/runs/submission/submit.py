@@ -180,5 +180,8 @@ def _print_advice(planned: PlanPayload, own_estimates: list[list[str]]) -> None:
         print_estimate(lines)
     if planned.spec.get("kind") == "train" and (line := _guards_by_policy(planned.spec["guards"])):
         err.print(line, style="dim", soft_wrap=True)
+    if planned.from_defaults:
+        keys = ", ".join(planned.from_defaults)
+        err.print(f"from the project's defaults: {keys}", style="dim", soft_wrap=True)
     for warning in planned.warnings:
         _warn(warning)
