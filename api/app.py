@@ -18,7 +18,7 @@ from api.http.middleware import RequestEdge
 from api.http.requests.context import Services
 from api.http.requests.thread_pools import DatasetPools
 from api.http.routes import health, schemas
-from api.http.routes.agents import attempts, ingest, runners
+from api.http.routes.agents import agent_keys, attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
 from api.http.routes.results import (
@@ -57,6 +57,7 @@ ROUTERS = (
     ingest.router,
     runners.router,
     attempts.router,
+    agent_keys.router,
     events.router,
     guards.router,
     metrics.router,

@@ -71,6 +71,8 @@ from api.runs.errors import (
     UnknownToken,
     UnsupportedSchema,
 )
+from api.tables.access.grants.charging import GrantExhausted
+from api.tables.access.grants.keys import AgentKeyNotFound, TooManyAgentKeys
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from hillclimb.protocol.spec_problems import SpecProblem
@@ -258,6 +260,11 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     OrphanNotFound: _kind(HTTPStatus.NOT_FOUND, "orphan_not_found", "No such orphaned cluster"),
     NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
+    GrantExhausted: _kind(HTTPStatus.FORBIDDEN, "grant_exhausted", "The key's grant is used up"),
+    AgentKeyNotFound: _kind(HTTPStatus.NOT_FOUND, "agent_key_not_found", "No such agent key"),
+    TooManyAgentKeys: _kind(
+        HTTPStatus.CONFLICT, "too_many_agent_keys", "The project has too many agent keys"
+    ),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""

@@ -1,5 +1,6 @@
 """All tables of the service, one module per noun; importing this package registers them."""
 
+from api.tables.access.grants.table import RunGrant
 from api.tables.base import Base
 from api.tables.clusters import (
     BudgetExtension,
@@ -33,6 +34,7 @@ __all__ = [
     "Base",
     "Project",
     "ApiKey",
+    "RunGrant",
     "Run",
     "Attempt",
     "RunEvent",

@@ -1,5 +1,6 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
+from hillclimb.cli.agents import keys as agent_keys
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
@@ -21,6 +22,7 @@ from hillclimb.cli.studies import campaigns, experiments, exports, imports, issu
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
+    "agent_keys",
     "artifacts",
     "budgets",
     "campaigns",

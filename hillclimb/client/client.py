@@ -11,6 +11,7 @@ import httpx
 
 from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
+from hillclimb.client.resources.agent_keys import AgentKeys
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
 from hillclimb.client.resources.experiments import Experiments
@@ -65,6 +66,8 @@ class Client(Results):
         """Imports of past runs."""
         self.experiments = Experiments(self._http)
         """Experiments of the project."""
+        self.agent_keys = AgentKeys(self._http)
+        """Agent keys of the project."""
 
     def __enter__(self) -> Self:
         return self
