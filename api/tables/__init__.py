@@ -1,6 +1,5 @@
 """All tables of the service, one module per noun; importing this package registers them."""
 
-from api.tables.access.grants.table import RunGrant
 from api.tables.base import Base
 from api.tables.clusters import (
     BudgetExtension,
@@ -14,7 +13,7 @@ from api.tables.clusters import (
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import OutboxMessage, SlackThread
-from api.tables.projects import ApiKey, Project, SessionCode
+from api.tables.projects import ApiKey, Project, RunGrant, SessionCode
 from api.tables.results import (
     Checkpoint,
     ComputeRecord,

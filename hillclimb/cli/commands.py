@@ -1,6 +1,7 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
 from hillclimb.cli.agents import keys as agent_keys
+from hillclimb.cli.agents import mcp
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
@@ -46,6 +47,7 @@ __all__ = [
     "judge",
     "lifecycle",
     "main",
+    "mcp",
     "patterns",
     "presets",
     "probe",

@@ -94,12 +94,12 @@ def revoke(*, key_id: str, as_json: bool) -> None:
         _print(client.agent_keys.revoke(key_id), as_json=as_json)
 
 
-def _print(found: AgentKeyPayload, *, as_json: bool) -> None:
+def _print(payload: AgentKeyPayload, *, as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(payload)
         return
-    state = "revoked" if found.revoked_at else _described(found.grant)
-    print_text(f"{found.id}  {found.name}  {state}")
+    state = "revoked" if payload.revoked_at else _described(payload.grant)
+    print_text(f"{payload.id}  {payload.name}  {state}")
 
 
 def _described(grant: GrantPayload) -> str:

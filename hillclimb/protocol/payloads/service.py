@@ -46,7 +46,7 @@ class SessionCodePayload(Payload):
 
 
 class GrantPayload(Payload):
-    """What the owner of a key may spend, and what is used."""
+    """Runs and extensions that the owner of a key may spend, and those that are used."""
 
     num_runs: int
     """Runs that the key may create: submitted, forked, swept, or as cells of campaigns."""

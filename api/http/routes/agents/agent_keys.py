@@ -79,8 +79,8 @@ def list_agent_keys(
 ) -> AgentKeyList:
     """Return the newest agent keys of the project with what they used."""
     with services.database.transaction() as session:
-        found = keys.list_keys(session, caller.project_id, limit=limit)
-        return AgentKeyList(data=[describe_agent_key(each) for each in found])
+        agent_keys = keys.list_keys(session, caller.project_id, limit=limit)
+        return AgentKeyList(data=[describe_agent_key(each) for each in agent_keys])
 
 
 @router.get(
@@ -119,17 +119,17 @@ def change_agent_key(
 def revoke_agent_key(services: ServicesDep, caller: Admin, key_id: str) -> AgentKeyPayload:
     """Make the key invalid; its runs go on. Idempotent."""
     with services.database.transaction() as session:
-        found = keys.revoke(session, caller.project_id, key_id, now=utc_now())
-        return describe_agent_key(found)
+        agent_key = keys.revoke(session, caller.project_id, key_id, now=utc_now())
+        return describe_agent_key(agent_key)
 
 
-def describe_agent_key(found: AgentKey) -> AgentKeyPayload:
+def describe_agent_key(agent_key: AgentKey) -> AgentKeyPayload:
     """Return a key with its grant, without the key itself."""
-    return AgentKeyPayload.of(_facts(found))
+    return AgentKeyPayload.of(_facts(agent_key))
 
 
-def _facts(found: AgentKey) -> dict[str, Any]:
-    key, grant = found.key, found.grant
+def _facts(agent_key: AgentKey) -> dict[str, Any]:
+    key, grant = agent_key.key, agent_key.grant
     return {
         "id": key.id,
         "name": key.name,

@@ -97,9 +97,7 @@ def get_budget(services: ServicesDep, caller: Reader, run_id: RunId) -> BudgetPa
     "/runs/{run_id}/budget",
     operation_id="extend_budget",
     summary="Extend the budget of a run",
-    responses={
-        **documented(*REFUSALS, KINDS[RunNotFound], KINDS[NoBudget], KINDS[GrantExhausted])
-    },
+    responses={**documented(*REFUSALS, KINDS[RunNotFound], KINDS[NoBudget], KINDS[GrantExhausted])},
 )
 def extend_budget(
     services: ServicesDep, caller: Writer, run_id: RunId, body: ExtendBudget

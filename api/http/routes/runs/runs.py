@@ -105,9 +105,7 @@ Filters = Annotated[RunFilters, Depends(read_filters)]
     summary="Submit a run",
     status_code=201,
     response_model=RunPayload,
-    responses={
-        **documented(*SPEC_PROBLEMS, KINDS[GrantExhausted], KINDS[IdempotencyKeyReused])
-    },
+    responses={**documented(*SPEC_PROBLEMS, KINDS[GrantExhausted], KINDS[IdempotencyKeyReused])},
     openapi_extra=json_body("RunSpec"),
 )
 def create_run(

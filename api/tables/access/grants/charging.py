@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from api.tables.access.grants.table import RunGrant
+from api.tables import RunGrant
 from api.tables.access.identity import IdentityError, Principal
 
 

@@ -10,8 +10,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from api.tables import ApiKey
-from api.tables.access.grants.table import RunGrant
+from api.tables import ApiKey, RunGrant
 from api.tables.access.identity import PREFIX_CHARS, IdentityError, Principal, Scope, new_key
 from api.tables.ids import new_id
 
@@ -99,19 +98,19 @@ def change(
     session: Session, project_id: str, key_id: str, amounts: Mapping[str, float]
 ) -> AgentKey:
     """Replace amounts of a grant; what was used stays used. Raises AgentKeyNotFound."""
-    found = _get(session, project_id, key_id)
+    agent_key = _get(session, project_id, key_id)
     for name, amount in amounts.items():
-        setattr(found.grant, name, amount)
+        setattr(agent_key.grant, name, amount)
     session.flush()
-    return found
+    return agent_key
 
 
 def revoke(session: Session, project_id: str, key_id: str, *, now: datetime) -> AgentKey:
     """Make the key invalid from now on; repeating it changes nothing. Raises AgentKeyNotFound."""
-    found = _get(session, project_id, key_id)
-    found.key.revoked_at = found.key.revoked_at or now
+    agent_key = _get(session, project_id, key_id)
+    agent_key.key.revoked_at = agent_key.key.revoked_at or now
     session.flush()
-    return found
+    return agent_key
 
 
 def _get(session: Session, project_id: str, key_id: str) -> AgentKey:

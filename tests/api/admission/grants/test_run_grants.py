@@ -140,9 +140,7 @@ def test_a_campaign_larger_than_the_grant_launches_nothing(served: Served, grant
         assert used(client) == 2
 
 
-def test_budgets_are_extended_within_the_grant(
-    served: Served, grant: Grant, story: Story
-) -> None:
+def test_budgets_are_extended_within_the_grant(served: Served, grant: Grant, story: Story) -> None:
     run_id = rented(story, hours=2.0, eta_s=3600.0, budget={"hours": 4.0, "usd": 90.0})
     with served.client(grant(0, extra_hours=3.0)["key"]) as client:
         path = f"/v1/runs/{run_id}/budget"
