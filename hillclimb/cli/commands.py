@@ -1,7 +1,7 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
+from hillclimb.cli.agents import docs, mcp
 from hillclimb.cli.agents import keys as agent_keys
-from hillclimb.cli.agents import mcp
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
@@ -35,6 +35,7 @@ __all__ = [
     "control",
     "datasets",
     "demo",
+    "docs",
     "evaluate",
     "exclusions",
     "experiments",

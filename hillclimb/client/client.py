@@ -14,6 +14,7 @@ from hillclimb.client.paths import of_run, quoted
 from hillclimb.client.resources.agent_keys import AgentKeys
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
+from hillclimb.client.resources.documentation import Documentation
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
@@ -68,6 +69,8 @@ class Client(Results):
         """Experiments of the project."""
         self.agent_keys = AgentKeys(self._http)
         """Agent keys of the project."""
+        self.documentation = Documentation(self._http)
+        """The documentation of the service."""
 
     def __enter__(self) -> Self:
         return self

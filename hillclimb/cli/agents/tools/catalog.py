@@ -8,13 +8,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hillclimb.cli.agents.tools import experiments, results, runs
+from hillclimb.cli.agents.tools import documentation, experiments, results, runs
 from hillclimb.cli.agents.tools.tool import AgentTool, Json, ToolContext
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem, ApiUnreachable, HillclimbError
 from hillclimb.protocol.spec_problems import sentence_of
 
-TOOLS: tuple[AgentTool, ...] = (*runs.TOOLS, *results.TOOLS, *experiments.TOOLS)
+TOOLS: tuple[AgentTool, ...] = (
+    *runs.TOOLS,
+    *results.TOOLS,
+    *experiments.TOOLS,
+    *documentation.TOOLS,
+)
 INSTRUCTIONS = (
     "Hillclimb trains tool-use agents by reinforcement learning. Plan a spec before you submit it."
     " Submitted and forked runs cost the grant of your key: the tool `grant` says what is left."

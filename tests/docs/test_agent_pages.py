@@ -1,0 +1,55 @@
+"""Pages for people and agents in trouble: each command and key in them exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.named_commands import ROOT, commands, fault, is_key, keys
+
+DOCS = ROOT / "docs"
+PAGES = ("agents.md", "agents/SKILL.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_the_page_is_one_of_the_command_line(page: str) -> None:
+    lines = commands((DOCS / page).read_text())
+    assert len(lines) >= 3
+    assert [problem for line in lines if (problem := fault(line))] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_key_of_the_page_is_one_of_the_spec(page: str) -> None:
+    assert [key for key in keys((DOCS / page).read_text()) if not is_key(key)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_the_page_leads_to_a_file(page: str) -> None:
+    text = (DOCS / page).read_text()
+    links = [each for each in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in each]
+    here = (DOCS / page).parent
+    assert [each for each in links if not Path(here / each).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hillclimb frobnicate RUN",
+        "hillclimb fork RUN --sett optimizer.lr=1",
+        "hillclimb experiment sing v1",
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
+    assert fault(line)
+
+
+def test_a_key_that_does_not_exist_is_noticed() -> None:
+    assert is_key("optimizer.lr")
+    assert is_key("backend.skypilot.max_hours")
+    assert not is_key("optimizer.rate")
+    assert list(keys("`optimizer.rate: 3` and `docs.md` and `eval.interval`")) == [
+        "optimizer.rate",
+        "eval.interval",
+    ]
