@@ -14,6 +14,7 @@ from api.clusters.cloud_worker import require_cloud_worker
 from api.clusters.secrets import node_secrets
 from api.http import handlers, openapi
 from api.http.live.lifespan import run_hub
+from api.http.measurement.requests import RequestTimer
 from api.http.middleware import RequestEdge
 from api.http.requests.context import Services
 from api.http.requests.thread_pools import DatasetPools
@@ -41,6 +42,7 @@ from api.http.routes.web import (
     dataset_pages,
     documentation,
     machine_pages,
+    prometheus,
     sessions,
 )
 from api.queue import CeleryTaskQueue, TaskQueue
@@ -91,6 +93,7 @@ ROUTERS = (
     exclusions.router,
     datasets.router,
     documentation.router,
+    prometheus.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
@@ -111,6 +114,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
     )
     app.state.settings, app.state.task_queue = settings, task_queue
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
+    app.add_middleware(RequestTimer)
     handlers.install(app)
     openapi.install(app)
     for router in ROUTERS:
