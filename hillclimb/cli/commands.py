@@ -20,7 +20,7 @@ from hillclimb.cli.runs.results import (
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import fleet, tinker
+from hillclimb.cli.tools import fleet, tinker, trace
 
 __all__ = [
     "agent_keys",
@@ -59,6 +59,7 @@ __all__ = [
     "signal",
     "submit",
     "tinker",
+    "trace",
     "validate",
     "verdicts",
     "watch",

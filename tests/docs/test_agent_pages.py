@@ -10,7 +10,7 @@ import pytest
 from tests.docs.named_commands import ROOT, commands, fault, is_key, keys
 
 DOCS = ROOT / "docs"
-PAGES = ("agents.md", "agents/SKILL.md")
+PAGES = ("agents.md", "agents/SKILL.md", "tutorial.md", "runbook.md", "training-mechanics.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -53,3 +53,25 @@ def test_a_key_that_does_not_exist_is_noticed() -> None:
         "optimizer.rate",
         "eval.interval",
     ]
+
+
+def test_every_code_of_the_runbook_is_one_of_the_code() -> None:
+    text = re.sub(r"^```.*?^```", "", (DOCS / "runbook.md").read_text(), flags=re.M | re.S)
+    codes = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text))
+    sources = [
+        path.read_text()
+        for package in ("api", "hillclimb", "trainer")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    known = {word for source in sources for word in re.findall(r"[a-z]+(?:_[a-z]+)+", source)}
+    assert len(codes) > 15
+    assert sorted(codes - known) == []
+
+
+@pytest.mark.parametrize("page", ["runbook.md", "training-mechanics.md"])
+def test_every_metric_of_the_page_is_one_of_the_metrics_page(page: str) -> None:
+    metrics = (DOCS / "metrics.md").read_text()
+    named = re.findall(
+        r"`((?:reward|policy|timing|trainer|eval|data)/[\w/{}]+)`", (DOCS / page).read_text()
+    )
+    assert [each for each in named if f"`{each}`" not in metrics] == []
