@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/experiments/scripted_agent.py --out agent.json
 
 It starts `hillclimb mcp` with an agent key for three runs. The spec's learning rate is a tenth of
-what its author used. The agent plans it, submits it as the baseline, waits, reads that the policy
-did not move although groups had signal, forks it with ten times the rate under two seeds, and
+what its author used. The agent plans it, submits it as the baseline, waits, reads how far
+it came although groups had signal, forks it with ten times the rate under two seeds, and
 tests the hypothesis as an experiment, whose changelog entry it writes. A fourth run is refused.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+SPEC = Path(__file__).with_suffix(".yaml")
 CRIPPLED = 10
 NUM_RUNS = 3
 WATCH_S = 60
@@ -112,7 +112,7 @@ def climb(session: Session, spec: Json, *, key: str, submitted: Submitted) -> Js
     before = _pass_rate(session, baseline)
     signal = session.call("signal", run_id=baseline)["all"]
     rate = spec["optimizer"]["lr"] * CRIPPLED
-    _state_hypothesis(session, key, baseline, signal, rate)
+    _state_hypothesis(session, key, baseline, before, signal, rate)
     variants = []
     for seed in range(NUM_RUNS - 1):
         changes = {"optimizer.lr": rate, "schedule.seed": seed}
@@ -150,15 +150,17 @@ def climb(session: Session, spec: Json, *, key: str, submitted: Submitted) -> Js
     }
 
 
-def _state_hypothesis(session: Session, key: str, baseline: str, signal: Json, rate: float) -> None:
+def _state_hypothesis(
+    session: Session, key: str, baseline: str, before: float, signal: Json, rate: float
+) -> None:
     ratio = signal.get("signal_ratio", 0.0)
     session.call(
         "experiment_create",
         key=key,
         title="ten times the learning rate",
         hypothesis=(
-            f"{ratio:.0%} of the groups had signal and the policy hardly moved ({signal['why']})."
-            " The learning rate is too small."
+            f"pass@1 ended at {before:.0%} although {ratio:.0%} of the groups had signal"
+            f" ({signal['why']}). The learning rate is too small."
         ),
         watch=[THRESHOLD],
         changes=[{"key": "optimizer.lr", "rationale": f"{rate:g} is ten times the baseline's"}],
@@ -195,7 +197,7 @@ def _refused(session: Session, spec: Json) -> Json:
 def main() -> int:
     """Create the agent's key, run the agent, and write what it found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", type=Path, default=ROOT / "examples" / "booking.yaml")
+    parser.add_argument("--spec", type=Path, default=SPEC)
     parser.add_argument("--key", default="agent-1", help="key of the experiment")
     parser.add_argument("--out", type=Path, required=True, help="file of the findings (JSON)")
     options = parser.parse_args()

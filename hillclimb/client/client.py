@@ -108,7 +108,7 @@ class Client(Results):
         """Return the resolved spec and warnings, creating nothing."""
         return self._http.request(PlanPayload, "POST", "/v1/runs/plan", json=dict(spec))
 
-    def runs(self, **filters: str | int | None) -> RunList:
+    def runs(self, /, **filters: str | int | None) -> RunList:
         """Return one page of runs, newest first."""
         return self._http.get(RunList, "/v1/runs", filters)
 

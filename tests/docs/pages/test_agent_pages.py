@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.named_commands import ROOT, commands, fault, is_key, keys
+from tests.docs.pages.named_commands import ROOT, commands, fault, is_key, keys
 
 DOCS = ROOT / "docs"
 PAGES = ("agents.md", "agents/SKILL.md", "tutorial.md", "runbook.md", "training-mechanics.md")

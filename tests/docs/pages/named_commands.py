@@ -12,7 +12,7 @@ import click
 from hillclimb.cli.commands import main
 from hillclimb.spec.run import RunSpec
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECTIONS = frozenset(RunSpec.model_fields)
 FILES = frozenset({"md", "py", "json", "yaml", "yml", "toml", "txt", "js", "jsonl", "gz"})
 
