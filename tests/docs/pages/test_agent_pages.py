@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -75,3 +76,14 @@ def test_every_metric_of_the_page_is_one_of_the_metrics_page(page: str) -> None:
         r"`((?:reward|policy|timing|trainer|eval|data)/[\w/{}]+)`", (DOCS / page).read_text()
     )
     assert [each for each in named if f"`{each}`" not in metrics] == []
+
+
+def test_the_scripted_agent_found_what_the_page_says() -> None:
+    found = json.loads((ROOT / "benchmarks/results/scripted_agent.json").read_text())
+    rates = found["pass_at_1"]
+    first, second = (f"{100 * rate:.1f} %" for rate in rates["variants"])
+    row = f"| {100 * rates['baseline']:.1f} % | {first}, {second} | {found['word'].upper()} |"
+    assert row in (DOCS / "agents.md").read_text()
+    assert found["fourth_run"]["code"] == "grant_exhausted"
+    assert f"{found['word'].upper()}" in found["changelog"]
+    assert len(found["variants"]) + 1 == found["grant"]["num_runs_used"]
