@@ -15,6 +15,7 @@ from api.clusters.cloud_worker import require_cloud_worker
 from api.clusters.secrets import node_secrets
 from api.http import handlers, openapi
 from api.http.live.lifespan import run_hub
+from api.http.measurement.requests import RequestTimer
 from api.http.middleware import RequestEdge
 from api.http.oidc.provider import OidcClient, Provider
 from api.http.requests.gate import Gate, gated
@@ -23,7 +24,7 @@ from api.http.requests.services import Services
 from api.http.requests.thread_pools import DatasetPools
 from api.http.routes import health, schemas
 from api.http.routes.access import audit, keys, members, oidc, projects
-from api.http.routes.agents import attempts, ingest, runners
+from api.http.routes.agents import agent_keys, attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
 from api.http.routes.projects import defaults, secrets, webhooks
@@ -42,7 +43,14 @@ from api.http.routes.results import (
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
 from api.http.routes.studies import campaigns, experiments, exports, imports, issues
-from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
+from api.http.routes.web import (
+    dashboard,
+    dataset_pages,
+    documentation,
+    machine_pages,
+    prometheus,
+    sessions,
+)
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
@@ -64,6 +72,7 @@ ROUTERS = (
     ingest.router,
     runners.router,
     attempts.router,
+    agent_keys.router,
     events.router,
     guards.router,
     metrics.router,
@@ -98,6 +107,8 @@ ROUTERS = (
     secrets.router,
     defaults.router,
     webhooks.router,
+    documentation.router,
+    prometheus.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
@@ -121,6 +132,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
     declared = [route for each in ROUTERS for route in each.routes if isinstance(route, Route)]
     app.add_middleware(Gate, routes=gated([*own, *declared]))
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
+    app.add_middleware(RequestTimer)
     handlers.install(app)
     openapi.install(app)
     for router in ROUTERS:

@@ -47,6 +47,11 @@ class Settings(BaseSettings):
     """The address of Slack's Web API; tests set a fake one."""
     webhook_loopback: Annotated[bool, Field(alias="HILLCLIMB_WEBHOOK_LOOPBACK")] = False
     """Accept webhooks to servers on the service's own machine, also over http: to try them."""
+    metrics_token: Annotated[SecretStr | None, Field(alias="HILLCLIMB_METRICS_TOKEN")] = None
+    """The token with which Prometheus reads `/metrics`; unset: none does."""
+    metrics_on_loopback: Annotated[bool, Field(alias="HILLCLIMB_METRICS_ON_LOOPBACK")] = False
+    """Whether anybody on the service's own machine may read `/metrics`. Behind a proxy on the same
+    machine that sends no `X-Forwarded-For`, this is everybody."""
     sky_url: Annotated[str | None, Field(alias="SKYPILOT_API_SERVER_ENDPOINT")] = None
     """The address of SkyPilot's API server; unset: no machines can be rented."""
 

@@ -21,6 +21,7 @@ from api.runs.journal import utc_now
 from api.runs.stored_spec import spec_of
 from api.tables import Run
 from api.tables.access import idempotency
+from api.tables.access.grants.charging import charge_run
 from api.tables.access.idempotency import RequestKey, StoredResponse
 from api.tables.access.identity import Principal
 from api.tables.database import Database
@@ -59,7 +60,8 @@ class Admission:
         """Store a queued run; a repeated `request` returns the first response.
 
         The project's defaults are applied first. Raises what `submit.submit` does, DefaultsMisfit,
-        NoEligibleHardware where this service cannot rent the run's nodes, and IdempotencyKeyReused.
+        NoEligibleHardware where this service cannot rent the run's nodes, GrantExhausted, and
+        IdempotencyKeyReused.
         """
         spec, _ = self._with_defaults(spec, caller)
         refuse_unrentable(spec, self.rental)
@@ -69,6 +71,7 @@ class Admission:
             run = submission.submit(
                 session, spec, project_id=caller.project_id, actor=caller.actor, now=now
             )
+            charge_run(session, caller)
             return run, CREATED
 
         return self._once(request, create)
@@ -81,9 +84,11 @@ class Admission:
         skypilot = spec.backend.skypilot
         if skypilot is not None and rents(spec) and self.rental.clouds:
             quotes.request(session, skypilot, now=now)
-        return submission.submit(
+        run = submission.submit(
             session, spec, project_id=caller.project_id, actor=caller.actor, now=now
         )
+        charge_run(session, caller)
+        return run
 
     def plan(self, spec: RunSpec, caller: Principal) -> submission.Plan:
         """Return what submitting the spec would do; raises what `submit.plan` does."""
@@ -111,7 +116,10 @@ class Admission:
             store.refuse_imported(run, "be resumed")
             refuse_unrentable(spec_of(run), self.rental)
             resumed = resume(session, run, actor=caller.actor, now=now)
-            return resumed, OK if resumed.id == run_id else CREATED
+            if resumed.id == run_id:
+                return resumed, OK
+            charge_run(session, caller)
+            return resumed, CREATED
 
         return self._once(request, resume_run)
 

@@ -88,6 +88,8 @@ from api.tables.access.errors import (
     RateExceeded,
     SignInFailed,
 )
+from api.tables.access.grants.charging import GrantExhausted
+from api.tables.access.grants.keys import AgentKeyNotFound, TooManyAgentKeys
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from api.tables.access.secrets.errors import (
@@ -306,6 +308,11 @@ KINDS: dict[type[Exception], Kind] = {
         "secret_unreadable",
         "A secret does not decrypt",
         retryable=True,
+    ),
+    GrantExhausted: _kind(HTTPStatus.FORBIDDEN, "grant_exhausted", "The key's grant is used up"),
+    AgentKeyNotFound: _kind(HTTPStatus.NOT_FOUND, "agent_key_not_found", "No such agent key"),
+    TooManyAgentKeys: _kind(
+        HTTPStatus.CONFLICT, "too_many_agent_keys", "The project has too many agent keys"
     ),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
     KeyNotFound: _kind(HTTPStatus.NOT_FOUND, "key_not_found", "No such key"),

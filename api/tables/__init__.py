@@ -22,6 +22,7 @@ from api.tables.projects import (
     ProjectMember,
     ProjectQuota,
     ProjectSecret,
+    RunGrant,
     SessionCode,
 )
 from api.tables.results import (
@@ -49,6 +50,7 @@ __all__ = [
     "ProjectQuota",
     "ProjectSecret",
     "ProjectDefaultsRecord",
+    "RunGrant",
     "Run",
     "Attempt",
     "RunEvent",

@@ -1,6 +1,8 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
 from hillclimb.cli.access import audit, keys, members, projects
+from hillclimb.cli.agents import docs, mcp
+from hillclimb.cli.agents import keys as agent_keys
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
@@ -20,9 +22,10 @@ from hillclimb.cli.runs.results import (
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import fleet, tinker
+from hillclimb.cli.tools import fleet, tinker, trace
 
 __all__ = [
+    "agent_keys",
     "artifacts",
     "audit",
     "budgets",
@@ -36,6 +39,7 @@ __all__ = [
     "datasets",
     "defaults",
     "demo",
+    "docs",
     "evaluate",
     "exclusions",
     "experiments",
@@ -50,6 +54,7 @@ __all__ = [
     "lifecycle",
     "main",
     "members",
+    "mcp",
     "patterns",
     "presets",
     "probe",
@@ -62,6 +67,7 @@ __all__ = [
     "signal",
     "submit",
     "tinker",
+    "trace",
     "validate",
     "verdicts",
     "watch",

@@ -12,8 +12,10 @@ import httpx
 from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
 from hillclimb.client.resources.access import ProjectAccess
+from hillclimb.client.resources.agent_keys import AgentKeys
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
+from hillclimb.client.resources.documentation import Documentation
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
@@ -77,6 +79,10 @@ class Client(Results):
         """Webhooks of the project."""
         self.defaults = Defaults(self._http)
         """Defaults of the project's specs."""
+        self.agent_keys = AgentKeys(self._http)
+        """Agent keys of the project."""
+        self.documentation = Documentation(self._http)
+        """The documentation of the service."""
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +120,7 @@ class Client(Results):
         """Return the resolved spec and warnings, creating nothing."""
         return self._http.request(PlanPayload, "POST", "/v1/runs/plan", json=dict(spec))
 
-    def runs(self, **filters: str | int | None) -> RunList:
+    def runs(self, /, **filters: str | int | None) -> RunList:
         """Return one page of runs, newest first."""
         return self._http.get(RunList, "/v1/runs", filters)
 

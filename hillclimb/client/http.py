@@ -63,7 +63,7 @@ class Http:
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
         if response.is_error:
-            raise _problem(response)
+            raise problem_of(response)
         return response
 
     def get(
@@ -78,7 +78,7 @@ class Http:
         with self._http.stream("GET", path, **options) as response:
             if response.is_error:
                 response.read()
-                raise _problem(response)
+                raise problem_of(response)
             yield response
 
     def file(
@@ -126,15 +126,7 @@ class Http:
 
     def parse(self, payload: type[P], body: object) -> P:
         """Return the payload of JSON that the service sent; raises UnexpectedResponse."""
-        try:
-            return payload.model_validate(body)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = "/".join(str(part) for part in first["loc"])
-            raise UnexpectedResponse(
-                f"this version of Hillclimb cannot read the response of {self.url}: {place}:"
-                f" {first['msg']}"
-            ) from error
+        return read_payload(payload, body, url=self.url)
 
 
 class _NotServed(Exception):
@@ -164,7 +156,20 @@ def _bytes_from(response: httpx.Response, start: int) -> Iterator[bytes]:
         skip = max(0, skip - len(block))
 
 
-def _problem(response: httpx.Response) -> ApiProblem:
+def read_payload(payload: type[P], body: object, *, url: str) -> P:
+    """Return the payload of JSON that the service at `url` sent; raises UnexpectedResponse."""
+    try:
+        return payload.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = "/".join(str(part) for part in first["loc"])
+        raise UnexpectedResponse(
+            f"this version of Hillclimb cannot read the response of {url}: {place}: {first['msg']}"
+        ) from error
+
+
+def problem_of(response: httpx.Response) -> ApiProblem:
+    """Return the error for a response that refuses; its body must have been read."""
     try:
         body = response.json()
     except ValueError:

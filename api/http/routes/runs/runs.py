@@ -45,6 +45,7 @@ from api.runs.status import RunStatus
 from api.runs.store import RunFilters
 from api.scheduling import control
 from api.tables.access.errors import QuotaExceeded
+from api.tables.access.grants.charging import GrantExhausted
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from api.tables.access.secrets.errors import SecretMissing
@@ -110,7 +111,7 @@ Filters = Annotated[RunFilters, Depends(read_filters)]
     summary="Submit a run",
     status_code=201,
     response_model=RunPayload,
-    responses={**documented(*SPEC_PROBLEMS, KINDS[IdempotencyKeyReused])},
+    responses={**documented(*SPEC_PROBLEMS, KINDS[GrantExhausted], KINDS[IdempotencyKeyReused])},
     openapi_extra=json_body("RunSpec"),
 )
 def create_run(
@@ -211,6 +212,7 @@ def pause_run(
             KINDS[NothingToResume],
             KINDS[SpecOutdated],
             KINDS[QuotaExceeded],
+            KINDS[GrantExhausted],
             KINDS[IdempotencyKeyReused],
         ),
     },
@@ -235,7 +237,11 @@ def resume_run(
     response_model=ForkPayload,
     responses={
         **documented(
-            NO_RUN, *SPEC_PROBLEMS, INVALID, KINDS[ForkRejected], KINDS[IdempotencyKeyReused]
+            NO_RUN,
+            *SPEC_PROBLEMS,
+            KINDS[ForkRejected],
+            KINDS[GrantExhausted],
+            KINDS[IdempotencyKeyReused],
         )
     },
     openapi_extra=json_body("ForkRequest"),

@@ -1,7 +1,8 @@
-"""Payloads of the service itself: its health, presets and session codes."""
+"""Payloads of the service itself: its health, presets, session codes and agent keys."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 
 from hillclimb.protocol.payloads.base import Payload
@@ -42,3 +43,44 @@ class SessionCodePayload(Payload):
     code: str
     login_url: str
     expires_in_s: int
+
+
+class GrantPayload(Payload):
+    """Runs and extensions that the owner of a key may spend, and those that are used."""
+
+    num_runs: int
+    """Runs that the key may create: submitted, forked, swept, or as cells of campaigns."""
+    num_runs_used: int
+    extra_usd: float
+    """Dollars by which the key may extend budgets of runs, all extensions together."""
+    extra_usd_used: float
+    extra_hours: float
+    """Hours by which the key may extend budgets of runs, all extensions together."""
+    extra_hours_used: float
+
+
+class AgentKeyPayload(Payload):
+    """An API key that reads and writes runs within a grant."""
+
+    object: Literal["agent_key"] = "agent_key"
+    id: str
+    name: str
+    prefix: str
+    """The first characters of the key."""
+    grant: GrantPayload
+    created_by: str
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+class CreatedAgentKey(AgentKeyPayload):
+    """A new agent key, with the key itself, which is shown this once."""
+
+    key: str
+
+
+class AgentKeyList(Payload):
+    """The newest agent keys of the project."""
+
+    object: Literal["list"] = "list"
+    data: list[AgentKeyPayload]
