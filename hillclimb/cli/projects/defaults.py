@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def defaults(
     with connect() as client:
         current = client.defaults.get()
         if source or assignments or clear:
-            before: dict[str, Any] = {} if clear else current.defaults.model_dump(mode="json")
+            before: dict[str, Any] = {} if clear else current.defaults
             try:
                 changed = read_spec(source) if source else before
                 changed = with_assignments(changed, tuple(map(_quoted, assignments)))
@@ -55,7 +56,7 @@ def defaults(
     if as_json:
         print_json(current)
         return
-    document = current.defaults.model_dump(mode="json", exclude_defaults=True)
+    document = _without_empty(current.defaults)
     if document:
         out.print(yaml.safe_dump(document, sort_keys=False).rstrip(), markup=False, highlight=False)
         print_text(f"set by {current.updated_by}; `hillclimb plan` shows what a spec gets")
@@ -67,3 +68,12 @@ def _quoted(assignment: str) -> str:
     """Return the assignment with quotes around a channel, which YAML would read as a comment."""
     key, separator, value = assignment.partition("=")
     return f'{key}="{value}"' if separator and value.startswith("#") else assignment
+
+
+def _without_empty(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a section that set something."""
+    parts = {
+        key: _without_empty(value) if isinstance(value, Mapping) else value
+        for key, value in section.items()
+    }
+    return {key: value for key, value in parts.items() if value not in (None, {}, [])}

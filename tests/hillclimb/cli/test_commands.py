@@ -61,7 +61,7 @@ def test_plan_fills_in_defaults_and_creates_nothing(hc: Invoke, spec_file: str) 
         ("optimizer.learning_rat=1", "unknown key 'optimizer/learning_rat'"),
         ("optimizer.lr=-1", "/optimizer/lr: Input should be greater than 0"),
         ("data.env_keys=[nowhere]", "unknown environment 'nowhere'"),
-        ("secrets.on=true", "secrets is not available in this version"),
+        ("rollout.top_p=1", "rollout/top_p is not available in this version"),
     ],
 )
 def test_a_bad_spec_is_refused_with_a_sentence(

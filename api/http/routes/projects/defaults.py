@@ -30,7 +30,7 @@ def get_project_defaults(services: ServicesDep, caller: Reader) -> ProjectDefaul
     with services.database.transaction() as session:
         record = find_defaults(session, caller.project_id)
         return ProjectDefaultsPayload(
-            defaults=defaults_of(session, caller.project_id),
+            defaults=defaults_of(session, caller.project_id).model_dump(mode="json"),
             updated_by=record.updated_by if record else None,
             updated_at=record.updated_at if record else None,
         )
@@ -62,5 +62,5 @@ def set_project_defaults(
             now=utc_now(),
         )
         return ProjectDefaultsPayload(
-            defaults=defaults, updated_by=record.updated_by, updated_at=record.updated_at
+            defaults=record.defaults, updated_by=record.updated_by, updated_at=record.updated_at
         )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from hillclimb.protocol.payloads.base import Payload
-from hillclimb.spec.rules.project_defaults import ProjectDefaults
 
 
 class ProjectDefaultsPayload(Payload):
     """The defaults of the project."""
 
     object: Literal["project_defaults"] = "project_defaults"
-    defaults: ProjectDefaults
+    defaults: dict[str, Any]
+    """`hillclimb.spec.rules.project_defaults.ProjectDefaults`, nulls included."""
     updated_by: str | None
     """Null: the project never had any."""
     updated_at: datetime | None
