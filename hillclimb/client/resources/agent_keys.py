@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from hillclimb.client.http import Http, without_none
 from hillclimb.client.paths import quoted
-from hillclimb.protocol.payloads.projects.service import AgentKeyList, AgentKeyPayload, CreatedAgentKey
+from hillclimb.protocol.payloads.projects.service import (
+    AgentKeyList,
+    AgentKeyPayload,
+    CreatedAgentKey,
+)
 
 PATH = "/v1/agent-keys"
 

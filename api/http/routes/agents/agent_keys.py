@@ -5,12 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from hillclimb.protocol.payloads.projects.service import (
-    AgentKeyList,
-    AgentKeyPayload,
-    CreatedAgentKey,
-    GrantPayload,
-)
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.problems import INVALID, KINDS, MALFORMED, documented
@@ -19,6 +13,12 @@ from api.runs.journal import utc_now
 from api.tables.access.grants import keys
 from api.tables.access.grants.keys import AgentKey, AgentKeyNotFound, TooManyAgentKeys
 from api.tables.access.identity import NotAllowed, NotAuthenticated
+from hillclimb.protocol.payloads.projects.service import (
+    AgentKeyList,
+    AgentKeyPayload,
+    CreatedAgentKey,
+    GrantPayload,
+)
 
 router = APIRouter(
     prefix="/v1/agent-keys",
