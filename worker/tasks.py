@@ -5,6 +5,7 @@ from __future__ import annotations
 from api.clusters import quotes
 from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
+from api.notices.refresh import refresh_due
 from api.queue import RECONCILE_TASK
 from api.runs.journal import utc_now
 from worker.app import (
@@ -116,8 +117,10 @@ def exchange_node_messages() -> None:
 
 @task(DELIVER)
 def deliver_messages() -> None:
-    """Deliver the outbox messages that are due."""
-    deliver_due(load_context().delivery)
+    """Deliver the outbox messages that are due, and keep the runs' live messages current."""
+    delivery = load_context().delivery
+    deliver_due(delivery)
+    refresh_due(delivery)
 
 
 @task(REAP)

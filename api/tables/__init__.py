@@ -12,7 +12,13 @@ from api.tables.clusters import (
     ProjectLimits,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
-from api.tables.notices import OutboxMessage, SlackThread
+from api.tables.notices import (
+    OutboxMessage,
+    SlackLink,
+    SlackLinkCode,
+    SlackRequest,
+    SlackThread,
+)
 from api.tables.projects import ApiKey, Project, SessionCode
 from api.tables.results import (
     Checkpoint,
@@ -49,6 +55,9 @@ __all__ = [
     "Runner",
     "OutboxMessage",
     "SlackThread",
+    "SlackLink",
+    "SlackLinkCode",
+    "SlackRequest",
     "SessionCode",
     "Dataset",
     "DatasetVersion",

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from api.tables import ApiKey, SessionCode
-from api.tables.access.identity import NotAuthenticated, Principal
+from api.tables import SessionCode
+from api.tables.access.identity import NotAuthenticated, Principal, principal_of_key
 
 COOKIE = "hillclimb_session"
 SESSION_S = 12 * 3600
@@ -75,15 +75,10 @@ def redeem_code(session: Session, code: str, *, now: datetime) -> Principal:
 
 
 def _principal(session: Session, key_id: str) -> Principal:
-    key = session.get(ApiKey, key_id)
-    if key is None or key.revoked_at is not None:
+    principal = principal_of_key(session, key_id)
+    if principal is None:
         raise NotAuthenticated("The API key of this session was revoked.")
-    return Principal(
-        project_id=key.project_id,
-        key_id=key.id,
-        key_name=key.name,
-        scopes=frozenset(key.scopes),
-    )
+    return principal
 
 
 def _sign(payload: bytes, secret: str) -> str:

@@ -63,11 +63,13 @@ class Principal:
     key_id: str
     key_name: str
     scopes: frozenset[str]
+    via: str | None = None
+    """Who acts for the key, such as `slack:U0123`; null for its owner."""
 
     @property
     def actor(self) -> str:
         """The caller's name in events."""
-        return f"key:{self.key_name}"
+        return f"key:{self.key_name}" if self.via is None else f"key:{self.key_name} {self.via}"
 
     def require(self, scope: Scope) -> None:
         """Raise NotAllowed unless the key has the scope."""
@@ -88,13 +90,24 @@ def authenticate(session: Session, key: str) -> Principal:
     )
     for row in candidates:
         if hmac.compare_digest(row.sha256, digest):
-            return Principal(
-                project_id=row.project_id,
-                key_id=row.id,
-                key_name=row.name,
-                scopes=frozenset(row.scopes),
-            )
+            return _principal(row)
     raise NotAuthenticated("The API key is not valid.")
+
+
+def principal_of_key(session: Session, key_id: str, *, via: str | None = None) -> Principal | None:
+    """Return the owner of a key by its id; null for one that does not exist or was revoked."""
+    row = session.get(ApiKey, key_id)
+    return None if row is None or row.revoked_at is not None else _principal(row, via=via)
+
+
+def _principal(row: ApiKey, *, via: str | None = None) -> Principal:
+    return Principal(
+        project_id=row.project_id,
+        key_id=row.id,
+        key_name=row.name,
+        scopes=frozenset(row.scopes),
+        via=via,
+    )
 
 
 def ensure_key(session: Session, key: str, *, name: str, scopes: Iterable[Scope]) -> None:

@@ -11,7 +11,7 @@ from api.clusters import exclusions, orphans
 from api.clusters.errors import NoBudget, OrphanNotFound
 from api.clusters.overview import forecast_of_run, overview
 from api.notices.deliver import Delivery, deliver_due
-from api.notices.slack import SlackApi
+from api.notices.slack.web_api import SlackApi
 from api.runs.status import RunStatus
 from api.tables import CloudExclusion, Run
 from hillclimb.protocol.end_reasons import ReasonCode
