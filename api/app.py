@@ -35,8 +35,11 @@ from api.http.routes.results import (
 )
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
+from api.http.routes.slack import links as slack_links
+from api.http.routes.slack import requests as slack_requests
 from api.http.routes.studies import campaigns, experiments, exports, imports, issues
 from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
+from api.http.slack.processing import run_inbox
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
@@ -83,6 +86,8 @@ ROUTERS = (
     clouds.router,
     exclusions.router,
     datasets.router,
+    slack_requests.router,
+    slack_links.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
@@ -128,7 +133,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         async with run_hub(database, settings.database_url) as hub:
             app.state.hub = hub
-            yield
+            async with run_inbox(services):
+                yield
     finally:
         celery.close()
         database.close()

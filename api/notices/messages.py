@@ -138,8 +138,8 @@ def evaluated(
             section(
                 f"*Eval at step {step}* of {run.total_steps}, `{escape(decoding)}`: *{overall}*"
             ),
-            section(_table(lines)),
-            *(section(f"by {title}\n{_table(rows)}") for title, rows in breakdowns.items()),
+            section(rate_table(lines)),
+            *(section(f"by {title}\n{rate_table(rows)}") for title, rows in breakdowns.items()),
             *([context(escape(early_stop))] if early_stop else []),
             context(
                 "from the first eval to this one: pass@1 with 95 % intervals, n graded rollouts ·"
@@ -223,7 +223,7 @@ def ended(
     tables_blocks = [
         block
         for decoding, lines in tables.items()
-        for block in (section(f"`{escape(decoding)}`"), section(_table(lines)))
+        for block in (section(f"`{escape(decoding)}`"), section(rate_table(lines)))
     ]
     facts = [("Run", _link(run)), ("End", escape(reason))]
     return Message(
@@ -246,7 +246,7 @@ def _remains(run: RunFacts, remains: Remains) -> Iterator[Block]:
         yield context("\n".join(remains.lines))
 
 
-def _table(lines: Sequence[RateLine]) -> str:
+def rate_table(lines: Sequence[RateLine]) -> str:
     """Return the table as a code block with aligned columns."""
     if not lines:
         return "no outcomes"

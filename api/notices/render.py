@@ -103,9 +103,9 @@ def _evaluated(session: Session, facts: RunFacts, _: Run, event: RunEvent) -> Me
         facts,
         step=data["step"],
         decoding=data["decoding"],
-        lines=[_line(key, rate, before.get(key)) for key, rate in rates.items()],
+        lines=[rate_line(key, rate, before.get(key)) for key, rate in rates.items()],
         breakdowns={
-            title: [_line(name, rate) for name, rate in data[key].items()]
+            title: [rate_line(name, rate) for name, rate in data[key].items()]
             for key, title in BREAKDOWNS.items()
             if len(data.get(key, ())) > 1
         },
@@ -125,7 +125,9 @@ def _first_eval(session: Session, event: RunEvent) -> Mapping[str, Any] | None:
     return first if first is not None and first["step"] < event.data["step"] else None
 
 
-def _line(label: str, rate: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> RateLine:
+def rate_line(
+    label: str, rate: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> RateLine:
     """Return a row; `before` is the same figure in the run's first evaluation."""
     at_n, before_n = rate.get("pass_at_n"), (before or {}).get("pass_at_n")
     value_before = before_n["value"] if before_n and at_n and before_n["k"] == at_n["k"] else None
@@ -222,14 +224,15 @@ def _tables(session: Session, run_id: str) -> dict[str, list[RateLine]]:
         return {}
     return {
         name: [
-            *(_change(key, envs[name]) for key, envs in report["environments"].items()),
-            _change("all", report[name]),
+            *(change_line(key, envs[name]) for key, envs in report["environments"].items()),
+            change_line("all", report[name]),
         ]
         for name in report["decodings"]
     }
 
 
-def _change(label: str, facts: Mapping[str, Any]) -> RateLine:
+def change_line(label: str, facts: Mapping[str, Any]) -> RateLine:
+    """Return a row of a comparison, from the facts of a report."""
     low, high = facts["after_interval"]
     at_n = facts["pass_at_n"]
     return RateLine(

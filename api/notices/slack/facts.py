@@ -35,8 +35,12 @@ class EvalPoint:
 
 
 def configuration(run: Run) -> tuple[tuple[str, str], ...]:
-    """Return what a person wants to know of a run's spec, as names with values."""
-    spec: Mapping[str, Any] = run.spec
+    """Return what a person wants to know of a run's spec and author, as names with values."""
+    return (*configuration_of(run.spec), ("Submitted by", run.created_by))
+
+
+def configuration_of(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return what a person wants to know of a resolved spec, as names with values."""
     env_keys = list(spec["data"]["env_keys"])
     shown = ", ".join(env_keys[:MAX_ENV_KEYS])
     if len(env_keys) > MAX_ENV_KEYS:
@@ -53,7 +57,6 @@ def configuration(run: Run) -> tuple[tuple[str, str], ...]:
         ("Model", str(spec["model"]["source"])),
         ("Environments", shown or "those of the dataset"),
         ("Config", config if kind == "train" else f"kind {kind}"),
-        ("Submitted by", run.created_by),
     )
 
 
