@@ -182,7 +182,7 @@ def _open_thread(delivery: Delivery, slack: Slack, ready: _Ready) -> Posted:
         seq = run.last_seq
         message = live_message(session, run, public_url=delivery.public_url, now=now)
     posted = slack.post(ready.channel, message, thread_ts=None)
-    row = {"run_id": run_id, "channel": ready.channel}
+    row: dict[str, object] = {"run_id": run_id, "channel": ready.channel}
     row |= {"channel_id": posted.channel, "ts": posted.ts}
     row |= {"seq": seq, "digest": digest_of(message), "next_update_at": delivery.clock()}
     with delivery.database.transaction() as session:

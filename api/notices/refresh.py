@@ -99,7 +99,7 @@ def _take(delivery: Delivery) -> _Due | None:
         )
 
 
-def _due_query(now: datetime) -> Select[tuple[SlackThread]]:
+def _due_query(now: datetime) -> Select[SlackThread]:
     has_news = or_(
         SlackThread.ts.is_(None), Run.last_seq > SlackThread.seq, Run.ended_at.is_not(None)
     )

@@ -35,7 +35,7 @@ FAILED = (
     "This failed inside the service, and was logged. Try again, or use the command line or the"
     " dashboard."
 )
-REFUSALS = (*DOMAIN_ERRORS, InputRejected, Problem)
+REFUSALS: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, InputRejected, Problem)
 """Errors whose message is a sentence for the person."""
 
 log = logging.getLogger(__name__)

@@ -67,7 +67,7 @@ def receive(session: Session, received: Received) -> int | None:
         "num_attempts": 0,
     }
     statement = insert(SlackRequest).values(**row).on_conflict_do_nothing()
-    stored = session.scalar(statement.returning(SlackRequest.id))
+    stored: int | None = session.scalar(statement.returning(SlackRequest.id))
     if stored is not None:
         return stored
     query = select(SlackRequest.id).where(SlackRequest.signature == received.signature)

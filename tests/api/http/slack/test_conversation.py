@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -22,6 +21,7 @@ from api.runs.journal import Draft, append, utc_now
 from api.tables import BudgetExtension, SlackRequest
 from api.tables.access.identity import DEFAULT_PROJECT
 from api.tables.database import Database
+from hillclimb.protocol.end_reasons import ReasonCode
 from tests.api.fixtures import story as stories
 from tests.api.fixtures.serving import serve
 from tests.api.fixtures.story import Story
@@ -67,10 +67,10 @@ def worker(database: Database, slack: FakeSlack) -> Worker:
 
 
 @pytest.fixture
-def trainer(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+def trainer(database: Database, monkeypatch: pytest.MonkeyPatch) -> Story:
     """Runs what the default project submits."""
     monkeypatch.setattr(stories, "PROJECT", DEFAULT_PROJECT)
-    yield Story(database, now=utc_now())
+    return Story(database, now=utc_now())
 
 
 async def submit(client: httpx.AsyncClient, name: str, **more: object) -> str:
@@ -104,56 +104,23 @@ async def test_from_the_command_over_a_fork_to_the_end_nothing_is_doubled_or_los
 ) -> None:
     await submit(client, "base")
     await anna.link()
-    plan = await anna.say("run base name=first schedule.total_steps=40")
-    values = buttons(plan)
-    for _ in range(2):  # a double click
-        await anna.press("plan.confirm", values["plan.confirm"], ts="1.1")
-    assert slack.whispers[-1]["replace_original"] is True
-    runs = {each["name"]: each["id"] for each in (await client.get("/v1/runs")).json()["data"]}
-    assert sorted(runs) == ["base", "first"]
-    run_id = runs["first"]
-
+    run_id = await confirm_plan(anna, client)
     worker.tick()
     ts = live_ts(slack, "first")
     assert "first: queued" in slack.shown[ts]["blocks"][0]["text"]["text"]
-    trainer.launch(run_id)
-    trainer.push(run_id, trainer.started(run_id), trainer.evaluation(run_id, 0, {"booking": 0.2}))
-    deliver_due(worker.delivery, limit=1)
-    worker.restart()
-    worker.tick()
-    trainer.push(run_id, trainer.step(run_id, 10, {"booking": 0.5}))
-    trainer.push(run_id, trainer.evaluation(run_id, 10, {"booking": 0.6}))
-    trainer.push(run_id, trainer.checkpoint(run_id, 10))
-    worker.restart()
-    worker.tick()
-    worker.tick()
+    train_with_restarts(worker, trainer, run_id)
     assert "*pass@1* sampled: *20.0 % → 60.0 %*" in str(slack.shown[ts]["blocks"])
     assert len(replies(slack, ts)) == 3
-
     live = buttons(slack.shown[ts])
-    await anna.press("run.fork", live["run.fork"], ts=ts)
-    (form,) = slack.views
-    assert form["title"]["text"] == "Fork a run"
-    wrong = await anna.fill_in({"changes": "optimizer.lr", "step": "ten", "name": ""})
-    assert wrong.json()["response_action"] == "errors"
-    assert set(wrong.json()["errors"]) == {"changes", "step"}
-    for _ in range(2):
-        await anna.fill_in({"changes": "optimizer.lr=1e-5", "step": "10", "name": "second"})
-    runs = {each["name"]: each["id"] for each in (await client.get("/v1/runs")).json()["data"]}
-    assert sorted(runs) == ["base", "first", "second"]
-    forked = (await client.get(f"/v1/runs/{runs['second']}")).json()
-    assert forked["spec"]["optimizer"]["lr"] == 1e-5
-    assert forked["spec"]["lineage"]["forked_from"] == {"run_id": run_id, "step": 10}
-    assert forked["created_by"] == "key:bootstrap slack:U0ANNA"
+    await fork_by_form(anna, client, run_id, button=live["run.fork"], ts=ts)
     assert replies(slack, ts)[-1].startswith("*second* forked from first")
     worker.restart()
     worker.tick()
     assert live_ts(slack, "second") != ts
-
     for _ in range(2):
         await anna.press("run.cancel", live["run.cancel"], ts=ts)
     assert replies(slack, ts)[-1] == "*first* is cancelling (<@U0ANNA>)."
-    trainer.finish(run_id, 10, stories.ReasonCode.CANCELLED_BY_USER)
+    trainer.finish(run_id, 10, ReasonCode.CANCELLED_BY_USER)
     worker.tick()
     worker.tick()
     texts = replies(slack, ts)
@@ -167,6 +134,56 @@ async def test_from_the_command_over_a_fork_to_the_end_nothing_is_doubled_or_los
     assert process_due(app.state.services) == 0
 
 
+async def confirm_plan(person: Person, client: httpx.AsyncClient) -> str:
+    """Plan the run `first`, submit it by a double click, and return its id."""
+    plan = await person.say("run base name=first schedule.total_steps=40")
+    for _ in range(2):
+        await person.press("plan.confirm", buttons(plan)["plan.confirm"], ts="1.1")
+    assert person.slack.whispers[-1]["replace_original"] is True
+    runs = await runs_by_name(client)
+    assert sorted(runs) == ["base", "first"]
+    return runs["first"]
+
+
+def train_with_restarts(worker: Worker, trainer: Story, run_id: str) -> None:
+    """Train to step 10, while the deliverer is replaced between two messages of a batch."""
+    trainer.launch(run_id)
+    trainer.push(run_id, trainer.started(run_id), trainer.evaluation(run_id, 0, {"booking": 0.2}))
+    deliver_due(worker.delivery, limit=1)
+    worker.restart()
+    worker.tick()
+    trainer.push(run_id, trainer.step(run_id, 10, {"booking": 0.5}))
+    trainer.push(run_id, trainer.evaluation(run_id, 10, {"booking": 0.6}))
+    trainer.push(run_id, trainer.checkpoint(run_id, 10))
+    worker.restart()
+    worker.tick()
+    worker.tick()
+
+
+async def fork_by_form(
+    person: Person, client: httpx.AsyncClient, run_id: str, *, button: str, ts: str
+) -> None:
+    """Fork the run as `second` by its form, first with mistakes, then twice."""
+    await person.press("run.fork", button, ts=ts)
+    (form,) = person.slack.views
+    assert form["title"]["text"] == "Fork a run"
+    wrong = await person.fill_in({"changes": "optimizer.lr", "step": "ten", "name": ""})
+    assert wrong.json()["response_action"] == "errors"
+    assert set(wrong.json()["errors"]) == {"changes", "step"}
+    for _ in range(2):
+        await person.fill_in({"changes": "optimizer.lr=1e-5", "step": "10", "name": "second"})
+    runs = await runs_by_name(client)
+    assert sorted(runs) == ["base", "first", "second"]
+    forked = (await client.get(f"/v1/runs/{runs['second']}")).json()
+    assert forked["spec"]["optimizer"]["lr"] == 1e-5
+    assert forked["spec"]["lineage"]["forked_from"] == {"run_id": run_id, "step": 10}
+    assert forked["created_by"] == "key:bootstrap slack:U0ANNA"
+
+
+async def runs_by_name(client: httpx.AsyncClient) -> dict[str, str]:
+    return {each["name"]: each["id"] for each in (await client.get("/v1/runs")).json()["data"]}
+
+
 async def test_more_budget_is_approved_once_whoever_presses(
     anna: Person,
     ben: Person,
@@ -175,8 +192,15 @@ async def test_more_budget_is_approved_once_whoever_presses(
     worker: Worker,
     database: Database,
 ) -> None:
+    candidates = [{"infra": "lambda", "accelerators": "H100:1"}]
+    skypilot = {"candidates": candidates, "max_hours": 10}
     run_id = await submit(
-        client, "rich", budget={"usd": 40.0}, notify={"slack": {"channel": "#runs"}}
+        client,
+        "rich",
+        backend={"type": "skypilot", "skypilot": skypilot},
+        experimental=True,
+        budget={"usd": 40.0},
+        notify={"slack": {"channel": "#runs"}},
     )
     await anna.link()
     await ben.link()
