@@ -70,7 +70,7 @@ class RateLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """What is left of a run that ended."""
+    """The remains of a run that ended."""
 
     lines: Sequence[str] = ()
     """About machines, checkpoint, cost and W&B, in Slack's markup."""

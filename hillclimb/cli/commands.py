@@ -18,7 +18,7 @@ from hillclimb.cli.runs.results import (
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import fleet, tinker
+from hillclimb.cli.tools import fleet, slack, tinker
 
 __all__ = [
     "artifacts",
@@ -52,6 +52,7 @@ __all__ = [
     "rescore",
     "runs",
     "signal",
+    "slack",
     "submit",
     "tinker",
     "validate",

@@ -17,6 +17,7 @@ from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
 from hillclimb.client.resources.results import Results
+from hillclimb.client.resources.slack import SlackLinks
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.protocol.payloads.clusters import (
@@ -26,7 +27,12 @@ from hillclimb.protocol.payloads.clusters import (
     ProjectClusters,
 )
 from hillclimb.protocol.payloads.costs import BudgetPayload, CloudExclusionList, LimitsPayload
-from hillclimb.protocol.payloads.events import EventPage, EventPayload, GuardsPayload
+from hillclimb.protocol.payloads.events import (
+    EventPage,
+    EventPayload,
+    GuardsPayload,
+    GuardTripPayload,
+)
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 from hillclimb.protocol.payloads.service import (
@@ -63,6 +69,8 @@ class Client(Results):
         """Issues of the project."""
         self.imports = Imports(self._http)
         """Imports of past runs."""
+        self.slack = SlackLinks(self._http)
+        """Links of Slack users to keys of the project."""
         self.experiments = Experiments(self._http)
         """Experiments of the project."""
 
@@ -151,6 +159,11 @@ class Client(Results):
     def guards(self, run_id: str) -> GuardsPayload:
         """Return the state of the run's guards, and the episodes in which one had tripped."""
         return self._http.get(GuardsPayload, of_run(run_id, "guards"))
+
+    def acknowledge_guard(self, run_id: str, guard: str) -> GuardTripPayload:
+        """Note that the caller has seen the newest episode of a guard."""
+        path = of_run(run_id, "guards", guard, "acknowledge")
+        return self._http.request(GuardTripPayload, "POST", path)
 
     def follow(self, run_id: str, *, after: int = 0) -> Iterator[EventPayload]:
         """Yield events as they happen until the run has ended; reconnects without losing any."""

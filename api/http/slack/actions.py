@@ -10,7 +10,7 @@ from typing import Any
 from api.clusters import budgets
 from api.http.slack import acting
 from api.http.slack.arguments import find_run
-from api.http.slack.call import Asked, InputRejected
+from api.http.slack.call import InputRejected, PersonRequest
 from api.http.slack.reading import compare_ends, compare_points
 from api.http.slack.reply import SlackReply, sentence
 from api.notices.errors import SlackRefused
@@ -46,38 +46,38 @@ ONCE = (PAUSE, RESUME, CANCEL, APPROVE, ACKNOWLEDGE, acting.CONFIRM, acting.DISC
 Payload = Mapping[str, Any]
 
 
-def press(asked: Asked, payload: Payload) -> SlackReply | None:
+def press(request: PersonRequest, payload: Payload) -> SlackReply | None:
     """Carry out a click; raises InputRejected and the errors of the domains."""
     action, value = str(payload["action_id"]), str(payload["value"])
     if action in LINKS:
         return None
     if action == FORK:
-        return _open_fork(asked, _run_id(value), payload)
+        return _open_fork(request, _run_id(value), payload)
     if action not in ACTIONS:
         raise InputRejected("This button is of another version: use `/hillclimb` instead.")
-    return ACTIONS[action](asked, value)
+    return ACTIONS[action](request, value)
 
 
 def _run_id(value: str) -> str:
     return value.partition(":")[0]
 
 
-def _pause(asked: Asked, value: str) -> SlackReply:
-    return acting.stop(asked, _run_id(value), control.pause)
+def _pause(request: PersonRequest, value: str) -> SlackReply:
+    return acting.stop(request, _run_id(value), control.pause)
 
 
-def _cancel(asked: Asked, value: str) -> SlackReply:
-    return acting.stop(asked, _run_id(value), control.cancel)
+def _cancel(request: PersonRequest, value: str) -> SlackReply:
+    return acting.stop(request, _run_id(value), control.cancel)
 
 
-def _resume(asked: Asked, value: str) -> SlackReply:
-    return acting.resume_run(asked, _run_id(value), of=f"resume:{value}")
+def _resume(request: PersonRequest, value: str) -> SlackReply:
+    return acting.resume_run(request, _run_id(value), of=f"resume:{value}")
 
 
-def _compare(asked: Asked, value: str) -> SlackReply:
+def _compare(request: PersonRequest, value: str) -> SlackReply:
     """Compare a forked run with its parent, and another one's end with its start."""
-    caller = asked.reader()
-    with asked.services.database.transaction() as session:
+    caller = request.reader()
+    with request.services.database.transaction() as session:
         run = store.get_run(session, caller.project_id, _run_id(value))
         forked_from = (run.spec.get("lineage") or {}).get("forked_from")
         if forked_from is None:
@@ -86,22 +86,22 @@ def _compare(asked: Asked, value: str) -> SlackReply:
         return compare_points(session, Point(run=parent), Point(run=run))
 
 
-def _approve(asked: Asked, value: str) -> SlackReply:
+def _approve(request: PersonRequest, value: str) -> SlackReply:
     """Extend the run's budget by the amounts on the button: once, whoever presses it."""
-    caller = asked.writer()
+    caller = request.writer()
     run_id, usd, hours = _amounts(value)
-    key = asked.key(f"/v1/runs/{run_id}/budget", of=f"approve:{value}")
-    with asked.services.database.transaction() as session:
+    key = request.key(f"/v1/runs/{run_id}/budget", of=f"approve:{value}")
+    with request.services.database.transaction() as session:
         run = store.lock_run(session, run_id, project_id=caller.project_id)
         if idempotency.begin(session, key) is not None:
             return sentence("This extension was approved before.")
-        budgets.extend(session, run, usd=usd, hours=hours, granted_by=caller.actor, now=asked.now)
+        budgets.extend(session, run, usd=usd, hours=hours, granted_by=caller.actor, now=request.now)
         name, status = run.name, run.status
         idempotency.finish(session, key, StoredResponse(status=200, response={}))
     more = " and ".join([f"${usd:.2f}"] * bool(usd) + [f"{hours:.2f} h"] * bool(hours))
     hint = f" It is {status}: `/hillclimb resume {run_id}`." if status == "paused" else ""
     return sentence(
-        f"<@{asked.user.user_id}> extended the budget of *{escape(name)}* by {more}.{hint}",
+        f"<@{request.user.user_id}> extended the budget of *{escape(name)}* by {more}.{hint}",
         in_channel=True,
     )
 
@@ -117,19 +117,19 @@ def _amounts(value: str) -> tuple[str, float, float]:
     return run_id, *amounts
 
 
-def _acknowledge(asked: Asked, value: str) -> SlackReply:
+def _acknowledge(request: PersonRequest, value: str) -> SlackReply:
     """Note that the linked person has seen why a guard tripped."""
-    caller = asked.writer()
+    caller = request.writer()
     run_id, guard, number = (*value.split(":"), "", "")[:3]
     episode = int(number) if number.isdecimal() else None
-    with asked.services.database.transaction() as session:
+    with request.services.database.transaction() as session:
         run = store.lock_run(session, run_id, project_id=caller.project_id)
-        row = acknowledge(session, run, guard, number=episode, actor=caller.actor, now=asked.now)
+        row = acknowledge(session, run, guard, number=episode, actor=caller.actor, now=request.now)
         who = row.acknowledged_by
     return sentence(f"Guard `{escape(guard)}` acknowledged by {escape(str(who))}.", in_channel=True)
 
 
-ACTIONS: Mapping[str, Callable[[Asked, str], SlackReply]] = {
+ACTIONS: Mapping[str, Callable[[PersonRequest, str], SlackReply]] = {
     PAUSE: _pause,
     RESUME: _resume,
     CANCEL: _cancel,
@@ -141,13 +141,13 @@ ACTIONS: Mapping[str, Callable[[Asked, str], SlackReply]] = {
 }
 
 
-def _open_fork(asked: Asked, run_id: str, payload: Payload) -> SlackReply | None:
-    caller = asked.writer()
-    with asked.services.database.transaction() as session:
+def _open_fork(request: PersonRequest, run_id: str, payload: Payload) -> SlackReply | None:
+    caller = request.writer()
+    with request.services.database.transaction() as session:
         run = store.get_run(session, caller.project_id, run_id)
         view = _fork_form(run, payload)
     try:
-        asked.services.slack.open_form(str(payload["trigger_id"]), view)
+        request.services.slack.open_form(str(payload["trigger_id"]), view)
     except SlackRefused as error:
         raise InputRejected(
             f"The form did not open ({error}): press the button again, or use `/hillclimb fork"
@@ -203,11 +203,11 @@ def form_mistakes(values: Mapping[str, str]) -> dict[str, str]:
     return mistakes
 
 
-def submit_form(asked: Asked, payload: Payload) -> SlackReply:
+def submit_form(request: PersonRequest, payload: Payload) -> SlackReply:
     """Fork the run of a form that was filled in."""
-    caller = asked.writer()
+    caller = request.writer()
     values = payload["values"]
-    with asked.services.database.transaction() as session:
+    with request.services.database.transaction() as session:
         try:
             run = find_run(session, caller.project_id, str(payload["run"]))
         except InputRejected as error:
@@ -217,4 +217,4 @@ def submit_form(asked: Asked, payload: Payload) -> SlackReply:
     name = values.get(NAME, "").strip()
     if name:
         changes["name"] = name
-    return acting.fork_run(asked, run.id, changes, step=int(step) if step else None)
+    return acting.fork_run(request, run.id, changes, step=int(step) if step else None)

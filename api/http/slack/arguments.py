@@ -20,7 +20,7 @@ QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "
 MAX_WORDS, MAX_VALUE = 64, 2000
 LAST = "@last"
 MIN_PREFIX = 6
-"""Characters of an id after `run_`, below which a prefix is not taken for one."""
+"""Characters of an id after `run_`, below which a prefix is not claim for one."""
 NUM_RECENT = 200
 
 

@@ -19,7 +19,7 @@ class InputRejected(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PersonRequest:
     """A request of a Slack user, linked or not."""
 
     services: Services

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from api.http.slack import acting, reading
 from api.http.slack.arguments import closest, split_words
-from api.http.slack.call import Asked, InputRejected
+from api.http.slack.call import InputRejected, PersonRequest
 from api.http.slack.reply import SlackReply, of_blocks
 from api.notices.slack.blocks import context, section
 
@@ -18,17 +18,17 @@ class SlackCommand:
 
     usage: str
     about: str
-    run: Callable[[Asked, Sequence[str]], SlackReply]
+    run: Callable[[PersonRequest, Sequence[str]], SlackReply]
 
 
-def show_help(_: Asked, __: Sequence[str]) -> SlackReply:
+def show_help(_: PersonRequest, __: Sequence[str]) -> SlackReply:
     """List the commands."""
     lines = [f"`{f'{name} {each.usage}'.strip()}` {each.about}" for name, each in COMMANDS.items()]
-    notes = (
+    small_print = (
         "RUN is an id, its beginning, a name, or `@last`. Changes are dotted keys of the spec:"
         " `optimizer.lr=1e-5`."
     )
-    return of_blocks("Commands of /hillclimb", (section("\n".join(lines)), context(notes)))
+    return of_blocks("Commands of /hillclimb", (section("\n".join(lines)), context(small_print)))
 
 
 COMMANDS: Mapping[str, SlackCommand] = {
@@ -75,7 +75,7 @@ COMMANDS: Mapping[str, SlackCommand] = {
 }
 
 
-def carry_out(asked: Asked, text: str) -> SlackReply:
+def carry_out(request: PersonRequest, text: str) -> SlackReply:
     """Carry out `/hillclimb TEXT`; raises InputRejected and the errors of the domains."""
     words = split_words(text)
     name = words[0].lower() if words else "help"
@@ -83,4 +83,4 @@ def carry_out(asked: Asked, text: str) -> SlackReply:
         raise InputRejected(
             f"There is no command {name}.{closest(name, COMMANDS)} `/hillclimb help` lists all."
         )
-    return COMMANDS[name].run(asked, words[1:])
+    return COMMANDS[name].run(request, words[1:])

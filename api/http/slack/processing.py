@@ -18,12 +18,12 @@ from pydantic import ValidationError
 from api.http.problems import DOMAIN_ERRORS, Problem
 from api.http.requests.context import Services
 from api.http.slack.actions import press, submit_form
-from api.http.slack.call import Asked, InputRejected
+from api.http.slack.call import InputRejected, PersonRequest
 from api.http.slack.commands import carry_out
 from api.http.slack.reply import SlackReply, Target, plain, post_reply
 from api.notices.errors import NoticeError, RateLimited, SlackRefused, SlackUnavailable
 from api.notices.slack import inbox
-from api.notices.slack.inbox import ANSWERED, MAX_TRIES, Taken
+from api.notices.slack.inbox import ANSWERED, MAX_TRIES, InboxClaim
 from api.notices.slack.links import SlackUser, linked_principal, remove_links_of_team
 from api.runs.journal import utc_now
 from api.tables.access.identity import NotAllowed
@@ -45,34 +45,34 @@ def process(services: Services, request_id: int) -> None:
     """Act on a request, unless that was done, and post its reply; safe to repeat."""
     now = utc_now()
     with services.database.transaction() as session:
-        taken = inbox.take(session, request_id, now=now)
-    if taken is None:
+        claim = inbox.take(session, request_id, now=now)
+    if claim is None:
         return
-    stored = taken.reply
-    if taken.state != ANSWERED:
-        reply = plain(FAILED) if taken.num_attempts > MAX_TRIES else _act(services, taken)
-        stored = None if reply is None else reply.as_json(_target(taken, reply))
+    stored = claim.reply
+    if claim.state != ANSWERED:
+        reply = plain(FAILED) if claim.num_attempts > MAX_TRIES else _act(services, claim)
+        stored = None if reply is None else reply.as_json(_target(claim, reply))
         with services.database.transaction() as session:
             inbox.keep_reply(session, request_id, stored)
     if stored is not None:
-        _post(services, taken, stored)
+        _post(services, claim, stored)
 
 
-def _act(services: Services, taken: Taken) -> SlackReply | None:
-    payload = taken.payload
+def _act(services: Services, claim: InboxClaim) -> SlackReply | None:
+    payload = claim.payload
     user = SlackUser(team_id=str(payload["team"]), user_id=str(payload["user"]))
     with services.database.transaction() as session:
         principal = linked_principal(session, user)
-    asked = Asked(
+    request = PersonRequest(
         services=services,
-        id=taken.id,
+        id=claim.id,
         user=user,
         channel=str(payload["channel"]),
         principal=principal,
         now=utc_now(),
     )
     try:
-        return _dispatch(asked, taken)
+        return _dispatch(request, claim)
     except NotAllowed:
         return plain(
             f"Your link's key ({principal.key_name if principal else '–'}) may not do this: link"
@@ -84,16 +84,16 @@ def _act(services: Services, taken: Taken) -> SlackReply | None:
         return plain(_sentence_of(error))
 
 
-def _dispatch(asked: Asked, taken: Taken) -> SlackReply | None:
-    if taken.kind == "action":
-        return press(asked, taken.payload)
-    if taken.kind == "view":
-        return submit_form(asked, taken.payload)
-    if taken.kind == "event" and taken.payload["type"] in ("app_uninstalled", "tokens_revoked"):
-        with asked.services.database.transaction() as session:
-            remove_links_of_team(session, asked.user.team_id)
+def _dispatch(request: PersonRequest, claim: InboxClaim) -> SlackReply | None:
+    if claim.kind == "action":
+        return press(request, claim.payload)
+    if claim.kind == "view":
+        return submit_form(request, claim.payload)
+    if claim.kind == "event" and claim.payload["type"] in ("app_uninstalled", "tokens_revoked"):
+        with request.services.database.transaction() as session:
+            remove_links_of_team(session, request.user.team_id)
         return None
-    return carry_out(asked, str(taken.payload["text"]))
+    return carry_out(request, str(claim.payload["text"]))
 
 
 def _sentence_of(error: Exception) -> str:
@@ -104,11 +104,11 @@ def _sentence_of(error: Exception) -> str:
     return text if len(text) <= 1500 else text[:1500] + "…"
 
 
-def _target(taken: Taken, reply: SlackReply) -> Target:
+def _target(claim: InboxClaim, reply: SlackReply) -> Target:
     """Return where a reply goes; what a click changed is said in the thread, for everybody."""
-    payload = taken.payload
+    payload = claim.payload
     response_url = payload.get("response_url")
-    in_thread = taken.kind == "action" and reply.in_channel and not reply.replaces
+    in_thread = claim.kind == "action" and reply.in_channel and not reply.replaces
     if response_url and not (in_thread and payload.get("thread_ts")):
         return Target(response_url=str(response_url))
     return Target(
@@ -118,7 +118,7 @@ def _target(taken: Taken, reply: SlackReply) -> Target:
     )
 
 
-def _post(services: Services, taken: Taken, stored: dict[str, object]) -> None:
+def _post(services: Services, claim: InboxClaim, stored: dict[str, object]) -> None:
     now, error, wait_s = utc_now(), "", RETRY_S
     try:
         post_reply(services.slack, stored)
@@ -127,19 +127,19 @@ def _post(services: Services, taken: Taken, stored: dict[str, object]) -> None:
     except SlackUnavailable as fault:
         error = str(fault)
     except SlackRefused as refusal:
-        log.warning("reply to request %d of Slack rejected: %s", taken.id, refusal)
+        log.warning("reply to request %d of Slack rejected: %s", claim.id, refusal)
         with services.database.transaction() as session:
-            inbox.finish(session, taken.id, error=str(refusal))
+            inbox.finish(session, claim.id, error=str(refusal))
         return
     is_limit = error.startswith("rate limited")
     with services.database.transaction() as session:
         if not error:
-            inbox.finish(session, taken.id)
-        elif taken.num_attempts >= MAX_TRIES and not is_limit:
-            inbox.finish(session, taken.id, error=error)
+            inbox.finish(session, claim.id)
+        elif claim.num_attempts >= MAX_TRIES and not is_limit:
+            inbox.finish(session, claim.id, error=error)
         else:
             at = now + timedelta(seconds=wait_s)
-            inbox.try_again(session, taken.id, at=at, error=error, counts=not is_limit)
+            inbox.try_again(session, claim.id, at=at, error=error, counts=not is_limit)
 
 
 def process_due(services: Services) -> int:

@@ -10,7 +10,7 @@ from api.admission.experiments import store as experiments
 from api.admission.experiments.report import changelog_page
 from api.clusters.overview import forecast_of_run
 from api.http.slack.arguments import find_run, only_run
-from api.http.slack.call import Asked, InputRejected
+from api.http.slack.call import InputRejected, PersonRequest
 from api.http.slack.reply import SlackReply, of_blocks, plain, sentence
 from api.notices.messages import RateLine, rate_table
 from api.notices.render import change_line, rate_line
@@ -29,26 +29,26 @@ from api.tables import Run
 MAX_RUNS, MAX_EXPERIMENTS = 10, 20
 
 
-def status(asked: Asked, words: Sequence[str]) -> SlackReply:
+def status(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """Show a run as its live message does."""
-    caller = asked.reader()
-    with asked.services.database.transaction() as session:
+    caller = request.reader()
+    with request.services.database.transaction() as session:
         run = find_run(session, caller.project_id, only_run(words, "`/hillclimb status RUN`"))
-        base = asked.services.settings.link_base
-        message = live_message(session, run, public_url=base, now=asked.now)
+        base = request.services.settings.link_base
+        message = live_message(session, run, public_url=base, now=request.now)
     return SlackReply(message=message)
 
 
-def runs(asked: Asked, words: Sequence[str]) -> SlackReply:
+def runs(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """List the newest runs, optionally of one status."""
-    caller = asked.reader()
+    caller = request.reader()
     statuses = tuple(sorted({_status(word) for word in words}))
     filters = RunFilters(status=statuses)
-    with asked.services.database.transaction() as session:
-        found = store.list_runs(session, caller.project_id, filters, after=None, limit=MAX_RUNS)
-    if not found:
+    with request.services.database.transaction() as session:
+        newest = store.list_runs(session, caller.project_id, filters, after=None, limit=MAX_RUNS)
+    if not newest:
         return sentence("No run. `/hillclimb run PRESET` starts one.")
-    return sentence("\n".join(_row(asked, run) for run in found))
+    return sentence("\n".join(_row(request, run) for run in newest))
 
 
 def _status(word: str) -> str:
@@ -59,17 +59,17 @@ def _status(word: str) -> str:
         raise InputRejected(f"There is no status {word}: take one of {known}.") from error
 
 
-def _row(asked: Asked, run: Run) -> str:
-    url = run_url(asked.services.settings.link_base, run.id)
+def _row(request: PersonRequest, run: Run) -> str:
+    url = run_url(request.services.settings.link_base, run.id)
     emoji = EMOJI.get(RunStatus(run.status), ":gear:")
     steps = f"step {run.progress_step} of {run.progress_total}"
     return f"{emoji} *{escape(run.name)}* {run.status}, {steps} · <{url}|{run.id}>"
 
 
-def envs(asked: Asked, words: Sequence[str]) -> SlackReply:
+def envs(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """Show pass@1 of every environment in the run's last evaluation, per decoding."""
-    caller = asked.reader()
-    with asked.services.database.transaction() as session:
+    caller = request.reader()
+    with request.services.database.transaction() as session:
         run = find_run(session, caller.project_id, only_run(words, "`/hillclimb envs RUN`"))
         newest = {each["decoding"]: each for each in eval_table(session, run.id)}
         name = run.name
@@ -84,10 +84,10 @@ def envs(asked: Asked, words: Sequence[str]) -> SlackReply:
     return of_blocks(f"{name}: environments", blocks)
 
 
-def signal(asked: Asked, words: Sequence[str]) -> SlackReply:
+def signal(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """Show what training can learn from each environment."""
-    caller = asked.reader()
-    with asked.services.database.transaction() as session:
+    caller = request.reader()
+    with request.services.database.transaction() as session:
         run = find_run(session, caller.project_id, only_run(words, "`/hillclimb signal RUN`"))
         report = build_signal(session, run.id, SignalFilters())
         name = run.name
@@ -104,12 +104,12 @@ def signal(asked: Asked, words: Sequence[str]) -> SlackReply:
     )
 
 
-def compare(asked: Asked, words: Sequence[str]) -> SlackReply:
+def compare(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """Compare two runs task by task, or a run's first evaluation with its last."""
-    caller = asked.reader()
+    caller = request.reader()
     if not 1 <= len(words) <= 2:
         raise InputRejected("Name one or two runs: `/hillclimb compare RUN` or `compare A B`.")
-    with asked.services.database.transaction() as session:
+    with request.services.database.transaction() as session:
         first, *others = (_point(session, caller.project_id, word) for word in words)
         if others:
             return compare_points(session, first, others[0])
@@ -166,28 +166,30 @@ def _point(session: Session, project_id: str, word: str) -> Point:
     return Point(run=find_run(session, project_id, word))
 
 
-def cost(asked: Asked, words: Sequence[str]) -> SlackReply:
+def cost(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """Show what a run has cost, its budgets, and the forecast to its end."""
-    caller = asked.reader()
-    with asked.services.database.transaction() as session:
+    caller = request.reader()
+    with request.services.database.transaction() as session:
         run = find_run(session, caller.project_id, only_run(words, "`/hillclimb cost RUN`"))
-        line = f"{run.name}: {cost_line(session, run, now=asked.now)}"
-        forecast = forecast_of_run(session, run, now=asked.now)
+        line = f"{run.name}: {cost_line(session, run, now=request.now)}"
+        forecast = forecast_of_run(session, run, now=request.now)
     if forecast is not None and forecast.whole_usd is not None:
         line += f"; about ${forecast.whole_usd:.2f} at its end"
     return plain(line)
 
 
-def changelog(asked: Asked, words: Sequence[str]) -> SlackReply:
+def changelog(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """Show the changelog of the newest experiments, or one experiment's entry."""
-    caller = asked.reader()
-    with asked.services.database.transaction() as session:
+    caller = request.reader()
+    with request.services.database.transaction() as session:
         if words:
-            found = [experiments.get_experiment(session, caller.project_id, words[0])]
+            entries = [experiments.get_experiment(session, caller.project_id, words[0])]
         else:
             query = experiments.list_experiments
-            found = list(query(session, caller.project_id, before=None, limit=MAX_EXPERIMENTS + 1))
-        parents = experiments.keys_of(session, found)
-        chosen = [(each, parents.get(each.parent_id or "")) for each in found[:MAX_EXPERIMENTS]]
-        page = changelog_page(session, chosen, has_more=len(found) > MAX_EXPERIMENTS)
+            entries = list(
+                query(session, caller.project_id, before=None, limit=MAX_EXPERIMENTS + 1)
+            )
+        parents = experiments.keys_of(session, entries)
+        chosen = [(each, parents.get(each.parent_id or "")) for each in entries[:MAX_EXPERIMENTS]]
+        page = changelog_page(session, chosen, has_more=len(entries) > MAX_EXPERIMENTS)
     return of_blocks("changelog", (code(page),))

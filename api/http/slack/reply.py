@@ -14,7 +14,7 @@ MAX_TEXT = 3000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a reply goes: to the address that came with the request, or into a thread."""
+    """The place of a reply: the address that came with the request, or a thread."""
 
     response_url: str | None = None
     channel: str | None = None
@@ -24,7 +24,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackReply:
-    """What a person reads; only they see it unless it is `in_channel`."""
+    """The message to a person, who alone sees it unless it is `in_channel`."""
 
     message: Message
     in_channel: bool = False

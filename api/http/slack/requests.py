@@ -19,7 +19,7 @@ MAX_EVENT_TEXT = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """What a body asks for."""
+    """The request that a body makes."""
 
     kind: Kind
     payload: dict[str, Any]
@@ -103,12 +103,12 @@ def _form_submission(facts: Json, who: dict[str, str]) -> Incoming | dict[str, s
 def _values(view: Json) -> dict[str, str]:
     state = view.get("state")
     blocks = state.get("values", {}) if isinstance(state, dict) else {}
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for block, elements in blocks.items() if isinstance(blocks, dict) else ():
         for element in elements.values() if isinstance(elements, dict) else ():
             if isinstance(element, dict) and isinstance(element.get("value"), str):
-                found[str(block)] = element["value"]
-    return found
+                texts[str(block)] = element["value"]
+    return texts
 
 
 def read_event(facts: Json) -> Incoming | None:

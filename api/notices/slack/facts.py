@@ -42,9 +42,9 @@ def configuration(run: Run) -> tuple[tuple[str, str], ...]:
 def configuration_of(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return what a person wants to know of a resolved spec, as names with values."""
     env_keys = list(spec["data"]["env_keys"])
-    shown = ", ".join(env_keys[:MAX_ENV_KEYS])
+    names = ", ".join(env_keys[:MAX_ENV_KEYS])
     if len(env_keys) > MAX_ENV_KEYS:
-        shown += f" and {len(env_keys) - MAX_ENV_KEYS} more"
+        names += f" and {len(env_keys) - MAX_ENV_KEYS} more"
     schedule, rollout = spec["schedule"], spec["rollout"]
     config = (
         f"{spec['algorithm']['type']}, lr {spec['optimizer']['lr']:g}, batch"
@@ -55,7 +55,7 @@ def configuration_of(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         ("Backend", BACKENDS.get(spec["backend"]["type"], spec["backend"]["type"])),
         ("Modality", MODALITY),
         ("Model", str(spec["model"]["source"])),
-        ("Environments", shown or "those of the dataset"),
+        ("Environments", names or "those of the dataset"),
         ("Config", config if kind == "train" else f"kind {kind}"),
     )
 

@@ -40,7 +40,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class InboxClaim:
     """A request that this process works on until its lease ends."""
 
     id: int
@@ -82,7 +82,7 @@ def list_due(session: Session, *, now: datetime, limit: int) -> Sequence[int]:
     return session.scalars(query.limit(limit)).all()
 
 
-def take(session: Session, request_id: int, *, now: datetime) -> Taken | None:
+def take(session: Session, request_id: int, *, now: datetime) -> InboxClaim | None:
     """Take a request over; null if it is done, not due, or another process works on it."""
     query = select(SlackRequest).where(SlackRequest.id == request_id, *_due(now))
     row = session.scalar(query.with_for_update(skip_locked=True))
@@ -90,7 +90,7 @@ def take(session: Session, request_id: int, *, now: datetime) -> Taken | None:
         return None
     row.lease_until = now + timedelta(seconds=LEASE_S)
     row.num_attempts += 1
-    return Taken(
+    return InboxClaim(
         id=row.id,
         kind=row.kind,  # type: ignore[arg-type]
         payload=row.payload,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path
+from sqlalchemy.orm import Session
 
 from api.http.problems import INVALID, KINDS, documented
 from api.http.requests.context import Reader, ServicesDep, Writer
@@ -47,21 +48,25 @@ def create_link_code(services: ServicesDep, caller: Reader) -> SlackLinkCodePayl
 def list_links(services: ServicesDep, caller: Reader) -> SlackLinkList:
     """Return the newest 500 links of the project's keys."""
     with services.database.transaction() as session:
-        rows = links.list_links(session, caller.project_id)
-        return SlackLinkList(data=[SlackLinkPayload.model_validate(each) for each in rows])
+        return _links(session, caller.project_id)
 
 
 @router.delete(
     "/links/{team_id}/{user_id}",
     operation_id="delete_slack_link",
     summary="Unlink a Slack user",
-    status_code=204,
     responses={**documented(KINDS[LinkNotFound])},
 )
 def delete_link(
     services: ServicesDep, caller: Writer, team_id: SlackId, user_id: SlackId
-) -> Response:
-    """End a link: the user's next command is refused."""
+) -> SlackLinkList:
+    """End a link, so that the user's next command is refused, and return the other links."""
+    user = SlackUser(team_id=team_id, user_id=user_id)
     with services.database.transaction() as session:
-        links.remove_link(session, caller.project_id, SlackUser(team_id=team_id, user_id=user_id))
-    return Response(status_code=204)
+        links.remove_link(session, caller.project_id, user)
+        return _links(session, caller.project_id)
+
+
+def _links(session: Session, project_id: str) -> SlackLinkList:
+    rows = links.list_links(session, project_id)
+    return SlackLinkList(data=[SlackLinkPayload.model_validate(each) for each in rows])

@@ -44,7 +44,7 @@ async def test_a_link_code_works_once_and_ends_with_its_link(
     strange = await client.delete(f"/v1/slack/links/{TEAM}/U0ANNA", headers=bearer(STRANGER))
     assert strange.status_code == 404
     assert (await client.get("/v1/slack/links", headers=bearer(STRANGER))).json()["data"] == []
-    assert (await client.delete(f"/v1/slack/links/{TEAM}/U0ANNA")).status_code == 204
+    assert (await client.delete(f"/v1/slack/links/{TEAM}/U0ANNA")).json()["data"] == []
     assert "not linked" in (await anna.say("runs"))["text"]
 
 

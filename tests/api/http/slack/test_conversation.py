@@ -192,7 +192,7 @@ async def test_more_budget_is_approved_once_whoever_presses(
     worker: Worker,
     database: Database,
 ) -> None:
-    candidates = [{"infra": "lambda", "accelerators": "H100:1"}]
+    candidates = [{"infra": "lambda", "accelerators": "H100:8"}]
     skypilot = {"candidates": candidates, "max_hours": 10}
     run_id = await submit(
         client,
