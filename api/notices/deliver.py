@@ -112,7 +112,7 @@ def _prepare(delivery: Delivery, claim: Claim) -> _Ready:
             thread=Posted(channel=str(thread.channel_id), ts=str(thread.ts))
             if thread is not None and is_posted
             else None,
-            is_awaited=thread is not None and not is_posted,
+            is_awaited=thread is not None and not is_posted and thread.next_update_at is not None,
         )
 
 
@@ -186,7 +186,13 @@ def _open_thread(delivery: Delivery, slack: Slack, ready: _Ready) -> Posted:
     row |= {"channel_id": posted.channel, "ts": posted.ts}
     row |= {"seq": seq, "digest": digest_of(message), "next_update_at": delivery.clock()}
     with delivery.database.transaction() as session:
-        session.execute(insert(SlackThread).values(**row).on_conflict_do_nothing())
+        session.execute(
+            insert(SlackThread)
+            .values(**row)
+            .on_conflict_do_update(
+                index_elements=[SlackThread.run_id, SlackThread.channel], set_=row | {"error": None}
+            )
+        )
     return posted
 
 

@@ -18,7 +18,7 @@ from api.notices.refresh import refresh_due
 from api.notices.slack.web_api import SlackApi
 from api.runs import store
 from api.runs.journal import Draft, append, utc_now
-from api.tables import BudgetExtension, SlackRequest
+from api.tables import BudgetExtension, OutboxMessage, SlackRequest
 from api.tables.access.identity import DEFAULT_PROJECT
 from api.tables.database import Database
 from hillclimb.protocol.end_reasons import ReasonCode
@@ -260,6 +260,31 @@ async def test_a_channel_watches_a_run_that_was_submitted_elsewhere(
     worker.tick()
     ts = live_ts(slack, "quiet")
     assert replies(slack, ts) == ["Run quiet started (3 steps)"]
+
+
+async def test_a_channel_that_the_app_may_not_post_to_holds_no_message_back(
+    anna: Person,
+    client: httpx.AsyncClient,
+    slack: FakeSlack,
+    worker: Worker,
+    trainer: Story,
+    database: Database,
+) -> None:
+    run_id = await submit(client, "quiet")
+    await anna.link()
+    await anna.say("watch quiet")
+    refusal = Failure(error="not_in_channel")
+    slack.failures.append(refusal)
+    worker.tick()
+    trainer.launch(run_id)
+    trainer.push(run_id, trainer.started(run_id))
+    slack.failures.append(refusal)
+    worker.tick()
+    with database.transaction() as session:
+        assert session.scalars(select(OutboxMessage.state)).all() == ["dead"]
+    trainer.push(run_id, trainer.evaluation(run_id, 0, {"booking": 0.2}))
+    worker.tick()  # somebody has invited the app meanwhile
+    assert len(replies(slack, live_ts(slack, "quiet"))) == 1
 
 
 async def test_a_request_that_a_killed_process_left_is_carried_out_once(
