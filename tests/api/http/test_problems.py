@@ -48,7 +48,7 @@ def check(response: httpx.Response, status: int, code: str) -> dict[str, object]
 )
 def test_every_domain_error_has_a_row(base: type[Exception]) -> None:
     for error in leaves(base):
-        assert kind_of(error("x")) is not INTERNAL, error
+        assert kind_of(error.__new__(error)) is not INTERNAL, error
 
 
 def test_codes_are_unique_and_snake_case() -> None:
