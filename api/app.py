@@ -42,6 +42,8 @@ from api.http.routes.results import (
 )
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
+from api.http.routes.slack import links as slack_links
+from api.http.routes.slack import requests as slack_requests
 from api.http.routes.studies import campaigns, experiments, exports, imports, issues
 from api.http.routes.web import (
     dashboard,
@@ -51,6 +53,7 @@ from api.http.routes.web import (
     prometheus,
     sessions,
 )
+from api.http.slack.processing import run_inbox
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
@@ -109,6 +112,8 @@ ROUTERS = (
     webhooks.router,
     documentation.router,
     prometheus.router,
+    slack_requests.router,
+    slack_links.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
@@ -161,7 +166,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         async with run_hub(database, settings.database_url) as hub:
             app.state.hub = hub
-            yield
+            async with run_inbox(services):
+                yield
     finally:
         if services.provider is not None:
             services.provider.close()

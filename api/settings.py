@@ -43,6 +43,9 @@ class Settings(BaseSettings):
     """A key with the scope `runner` that the API registers at start."""
     slack_bot_token: Annotated[SecretStr | None, Field(alias="SLACK_BOT_TOKEN")] = None
     """Unset: no messages to Slack."""
+    slack_signing_secret: Annotated[SecretStr | None, Field(alias="SLACK_SIGNING_SECRET")] = None
+    """Verifies requests of Slack: commands, buttons, events (docs/slack.md); unset: none is
+    accepted."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """The address of Slack's Web API; tests set a fake one."""
     webhook_loopback: Annotated[bool, Field(alias="HILLCLIMB_WEBHOOK_LOOPBACK")] = False

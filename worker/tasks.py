@@ -5,6 +5,7 @@ from __future__ import annotations
 from api.clusters import quotes
 from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
+from api.notices.refresh import refresh_due
 from api.notices.webhooks.deliver import deliver_due_webhooks
 from api.queue import RECONCILE_TASK
 from api.runs.journal import utc_now
@@ -118,8 +119,10 @@ def exchange_node_messages() -> None:
 
 @task(DELIVER)
 def deliver_messages() -> None:
-    """Deliver the outbox messages that are due."""
-    deliver_due(load_context().delivery)
+    """Deliver the outbox messages that are due, and keep the runs' live messages current."""
+    delivery = load_context().delivery
+    deliver_due(delivery)
+    refresh_due(delivery)
 
 
 @task(DELIVER_WEBHOOKS)

@@ -36,6 +36,16 @@ from api.datasets.errors import (
     SourceRefused,
     TaskNotFound,
 )
+from api.notices.errors import (
+    LinkCodeRejected,
+    LinkNotFound,
+    NoticeError,
+    RateLimited,
+    RequestForged,
+    SlackNotSetUp,
+    SlackRefused,
+    SlackUnavailable,
+)
 from api.notices.webhooks.errors import (
     NotDelivered,
     WebhookError,
@@ -67,6 +77,7 @@ from api.runs.errors import (
     CursorRejected,
     DefaultsMisfit,
     ForkRejected,
+    GuardTripNotFound,
     InvalidTransition,
     LeaseLost,
     NothingToResume,
@@ -172,6 +183,22 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.CONFLICT, "invalid_transition", "The run's status does not allow it"
     ),
     RunImported: _kind(HTTPStatus.CONFLICT, "run_imported", "The run was imported"),
+    GuardTripNotFound: _kind(
+        HTTPStatus.NOT_FOUND, "guard_trip_not_found", "The guard has no such episode"
+    ),
+    RequestForged: _kind(HTTPStatus.UNAUTHORIZED, "request_forged", "Not a request of Slack"),
+    SlackNotSetUp: _kind(HTTPStatus.NOT_FOUND, "slack_not_set_up", "Slack is not set up"),
+    LinkCodeRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "link_code_rejected", "The link code is not valid"
+    ),
+    LinkNotFound: _kind(HTTPStatus.NOT_FOUND, "slack_link_not_found", "No such link"),
+    RateLimited: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "slack_rate_limited", "Slack asks to wait", retryable=True
+    ),
+    SlackUnavailable: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "slack_unavailable", "Slack is away", retryable=True
+    ),
+    SlackRefused: _kind(HTTPStatus.BAD_GATEWAY, "slack_refused", "Slack refused it"),
     NothingToResume: _kind(
         HTTPStatus.CONFLICT, "nothing_to_resume", "There is no checkpoint to resume from"
     ),
@@ -342,6 +369,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     ExperimentError,
     SecretsError,
     WebhookError,
+    NoticeError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

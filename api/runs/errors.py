@@ -15,6 +15,7 @@ RunError
 ├── AttemptNotClaimed      the first node of its cluster has not claimed it yet
 ├── UnknownToken           no attempt has this ingest token
 ├── UnsupportedSchema      events of a schema version that is not accepted
+├── GuardTripNotFound      the guard has no such episode
 ├── RunnerNotFound         no such runner in the caller's project
 └── CursorRejected         no cursor of this service, or of a list with other filters
 """
@@ -43,6 +44,10 @@ class InvalidTransition(RunError):
 
 class RunImported(RunError):
     """The run was imported: the service did not run it and has none of its checkpoints."""
+
+
+class GuardTripNotFound(RunError):
+    """The guard of the run has no such episode."""
 
 
 class NothingToResume(RunError):

@@ -12,7 +12,14 @@ from api.tables.clusters import (
     ProjectLimits,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
-from api.tables.notices import OutboxMessage, SlackThread, Webhook
+from api.tables.notices import (
+    OutboxMessage,
+    SlackLink,
+    SlackLinkCode,
+    SlackRequest,
+    SlackThread,
+    Webhook,
+)
 from api.tables.projects import (
     ApiKey,
     AuditRecord,
@@ -68,6 +75,9 @@ __all__ = [
     "OutboxMessage",
     "SlackThread",
     "Webhook",
+    "SlackLink",
+    "SlackLinkCode",
+    "SlackRequest",
     "SessionCode",
     "Dataset",
     "DatasetVersion",

@@ -176,6 +176,9 @@ class GuardTrip(Base):
     """`hillclimb.protocol.payloads.events.GuardEvidence` at that time."""
     cleared_at: Mapped[datetime | None]
     cleared_step: Mapped[int | None]
+    acknowledged_at: Mapped[datetime | None]
+    acknowledged_by: Mapped[str | None]
+    """Who has seen it; null until somebody says so."""
 
 
 class Runner(Base):

@@ -22,7 +22,7 @@ from hillclimb.cli.runs.results import (
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import fleet, tinker, trace
+from hillclimb.cli.tools import fleet, slack, tinker, trace
 
 __all__ = [
     "agent_keys",
@@ -65,6 +65,7 @@ __all__ = [
     "runs",
     "secrets",
     "signal",
+    "slack",
     "submit",
     "tinker",
     "trace",

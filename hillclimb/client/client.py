@@ -22,6 +22,7 @@ from hillclimb.client.resources.issues import Issues
 from hillclimb.client.resources.project_defaults import Defaults
 from hillclimb.client.resources.results import Results
 from hillclimb.client.resources.secrets import Secrets
+from hillclimb.client.resources.slack import SlackLinks
 from hillclimb.client.resources.webhooks import Webhooks
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
@@ -32,7 +33,12 @@ from hillclimb.protocol.payloads.clusters import (
     ProjectClusters,
 )
 from hillclimb.protocol.payloads.costs import BudgetPayload, CloudExclusionList, LimitsPayload
-from hillclimb.protocol.payloads.events import EventPage, EventPayload, GuardsPayload
+from hillclimb.protocol.payloads.events import (
+    EventPage,
+    EventPayload,
+    GuardsPayload,
+    GuardTripPayload,
+)
 from hillclimb.protocol.payloads.projects.service import (
     PresetList,
     PresetPayload,
@@ -71,6 +77,8 @@ class Client(Results):
         """Issues of the project."""
         self.imports = Imports(self._http)
         """Imports of past runs."""
+        self.slack = SlackLinks(self._http)
+        """Links of Slack users to keys of the project."""
         self.experiments = Experiments(self._http)
         """Experiments of the project."""
         self.secrets = Secrets(self._http)
@@ -169,6 +177,11 @@ class Client(Results):
     def guards(self, run_id: str) -> GuardsPayload:
         """Return the state of the run's guards, and the episodes in which one had tripped."""
         return self._http.get(GuardsPayload, of_run(run_id, "guards"))
+
+    def acknowledge_guard(self, run_id: str, guard: str) -> GuardTripPayload:
+        """Note that the caller has seen the newest episode of a guard."""
+        path = of_run(run_id, "guards", guard, "acknowledge")
+        return self._http.request(GuardTripPayload, "POST", path)
 
     def follow(self, run_id: str, *, after: int = 0) -> Iterator[EventPayload]:
         """Yield events as they happen until the run has ended; reconnects without losing any."""

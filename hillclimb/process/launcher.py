@@ -26,7 +26,14 @@ from hillclimb.protocol.rundir import AttemptDir, PidRecord
 WITHHELD_VARIABLES = frozenset(
     {"HILLCLIMB_RUNNER_TOKEN", "HILLCLIMB_SECRET_KEY", "HILLCLIMB_BOOTSTRAP_KEY", "DATABASE_URL"}
     | {"HILLCLIMB_OIDC_CLIENT_SECRET"}
-    | {"REDIS_URL", "SLACK_BOT_TOKEN", "HILLCLIMB_READY_FILE", "PYTHONPATH", "VIRTUAL_ENV"}
+    | {
+        "REDIS_URL",
+        "SLACK_BOT_TOKEN",
+        "SLACK_SIGNING_SECRET",
+        "HILLCLIMB_READY_FILE",
+        "PYTHONPATH",
+        "VIRTUAL_ENV",
+    }
     | {"HILLCLIMB_BOOTSTRAP_TOKEN", "HILLCLIMB_MASTER_KEYS"}
 )
 """Variables of the control plane: secrets a trainer must not see, and paths that change imports."""

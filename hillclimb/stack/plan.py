@@ -19,6 +19,7 @@ from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
 # Read by services and handed through, so that a changed value replaces an adopted process.
 PASSED_THROUGH = (
     "SLACK_BOT_TOKEN",
+    "SLACK_SIGNING_SECRET",
     "SLACK_API_BASE_URL",
     "HILLCLIMB_MASTER_KEYS",
     "HILLCLIMB_WEBHOOK_LOOPBACK",

@@ -1,7 +1,7 @@
 """People, members, quotas, the audit log, and keys with expiry and rotation.
 
 Revision ID: 1018
-Revises: 1016
+Revises: 1017
 """
 
 import sqlalchemy as sa
@@ -9,7 +9,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "1018"
-down_revision = "1016"
+down_revision = "1017"
 branch_labels = None
 depends_on = None
 

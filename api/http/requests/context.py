@@ -25,6 +25,8 @@ __all__ = [
     "request_key",
 ]
 
+SLACK_TIMEOUT_S = 5.0
+"""A hanging Slack occupies a thread of the API's pool for no longer."""
 BEARER = HTTPBearer(auto_error=False, description="API key, runner token or attempt token.")
 
 

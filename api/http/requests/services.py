@@ -10,11 +10,15 @@ from api.admission.rental import RentalSettings
 from api.http.oidc.provider import Provider
 from api.http.payloads.runs import run_as_json
 from api.http.requests.thread_pools import DatasetPools
+from api.notices.slack.web_api import SlackApi
 from api.queue import TaskQueue
 from api.settings import Settings
 from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.database import Database
 from hillclimb.blobs.base import BlobStore
+
+SLACK_TIMEOUT_S = 5.0
+"""A hanging Slack occupies a thread of the API's pool for no longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,16 @@ class Services:
     def cursor_secret(self) -> str:
         """The secret that signs cursors."""
         return self.settings.secret_key.get_secret_value()
+
+    @property
+    def slack(self) -> SlackApi:
+        """Slack's Web API with the service's bot token."""
+        settings = self.settings
+        token = settings.slack_bot_token
+        secret = "" if token is None else token.get_secret_value()
+        return SlackApi(
+            token=secret, base_url=settings.slack_api_base_url, timeout_s=SLACK_TIMEOUT_S
+        )
 
     @property
     def admission(self) -> Admission:

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, or_, select, update
@@ -62,11 +62,15 @@ class Principal:
     """The person in a browser, or the owner of the key."""
     email: str | None = None
     expires_at: datetime | None = None
+    via: str | None = None
+    """Who acts for the key, such as `slack:U0123`; null for its owner."""
 
     @property
     def actor(self) -> str:
         """The caller's name in events."""
-        return f"key:{self.key_name}" if self.key_id is not None else f"person:{self.email}"
+        if self.key_id is None:
+            return f"person:{self.email}"
+        return f"key:{self.key_name}" if self.via is None else f"key:{self.key_name} {self.via}"
 
     def require(self, scope: Scope) -> None:
         """Raise NotAllowed unless the caller has the scope."""
@@ -119,6 +123,19 @@ def principal_of(session: Session, key: ApiKey, *, now: datetime) -> Principal:
         email=email,
         expires_at=key.expires_at,
     )
+
+
+def principal_of_key(
+    session: Session, key_id: str, *, now: datetime, via: str | None = None
+) -> Principal | None:
+    """Return the owner of a key by its id; null for one that is not valid any more."""
+    row = session.get(ApiKey, key_id)
+    if row is None:
+        return None
+    try:
+        return replace(principal_of(session, row, now=now), via=via)
+    except NotAuthenticated:
+        return None
 
 
 def principal_of_person(session: Session, project_id: str, person_id: str) -> Principal:

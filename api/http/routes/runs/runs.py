@@ -27,6 +27,7 @@ from api.http.requests.context import (
     request_key,
 )
 from api.http.requests.cursor import read_cursor, sign_cursor
+from api.http.requests.stopping import stop_run
 from api.runs import store
 from api.runs.errors import (
     CheckpointMisfit,
@@ -50,9 +51,6 @@ from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from api.tables.access.secrets.errors import SecretMissing
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
-
-NUM_TO_ENQUEUE = 5
-"""Waiting runs to check when a slot may have become free."""
 
 router = APIRouter(
     prefix="/v1/runs",
@@ -274,13 +272,8 @@ def _stop(
     act: Callable[..., None],
 ) -> RunPayload:
     """Cancel or pause a run, and enqueue it and the runs that may get its slot."""
-    with services.database.transaction() as session:
-        run = store.lock_run(session, run_id, project_id=caller.project_id)
-        act(session, run, actor=caller.actor, now=utc_now())
-        waiting = store.next_waiting(session, caller.project_id, limit=NUM_TO_ENQUEUE)
-        session.flush()
-        payload = describe_run(session, run)
-    background.add_task(services.task_queue.enqueue, [run_id, *waiting])
+    payload, due = stop_run(services, caller, run_id, act)
+    background.add_task(services.task_queue.enqueue, due)
     return payload
 
 
