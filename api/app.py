@@ -35,7 +35,14 @@ from api.http.routes.results import (
 )
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
-from api.http.routes.studies import campaigns, experiments, exports, imports, issues
+from api.http.routes.studies import (
+    campaigns,
+    experiments,
+    exports,
+    imports,
+    issues,
+    notes,
+)
 from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
@@ -54,6 +61,7 @@ ROUTERS = (
     schemas.router,
     presets.router,
     runs.router,
+    notes.router,
     ingest.router,
     runners.router,
     attempts.router,

@@ -68,6 +68,7 @@ from api.runs.errors import (
     RunnerNotFound,
     RunNotFound,
     SpecOutdated,
+    TooManyAnnotations,
     UnknownToken,
     UnsupportedSchema,
 )
@@ -156,6 +157,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     CheckpointMisfit: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_misfit", "The run does not fit the checkpoint"
+    ),
+    TooManyAnnotations: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_annotations", "Too many tags or links"
     ),
     ForkRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_fork", "The fork's spec is not valid"

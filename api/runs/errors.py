@@ -65,6 +65,10 @@ class CheckpointMisfit(RunError):
     """The run cannot train on from the checkpoint that `lineage.resumed_from` names."""
 
 
+class TooManyAnnotations(RunError):
+    """A run would have more tags or links than a run may have."""
+
+
 class ForkRejected(RunError):
     """The changes of a fork are malformed, or their spec is not valid."""
 

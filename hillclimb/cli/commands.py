@@ -1,9 +1,9 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
 from hillclimb.cli.clusters import budgets, clouds, clusters
-from hillclimb.cli.datasets import datasets, exclusions, pull
+from hillclimb.cli.datasets import datasets, exclusions, notes, pull
 from hillclimb.cli.main import main
-from hillclimb.cli.runs import artifacts, control, guards, runs, watch
+from hillclimb.cli.runs import annotate, artifacts, control, guards, runs, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
     capsule,
@@ -21,6 +21,7 @@ from hillclimb.cli.studies import campaigns, experiments, exports, imports, issu
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
+    "annotate",
     "artifacts",
     "budgets",
     "campaigns",
@@ -44,6 +45,7 @@ __all__ = [
     "judge",
     "lifecycle",
     "main",
+    "notes",
     "patterns",
     "presets",
     "probe",

@@ -61,6 +61,8 @@ class VersionSummary(Payload):
     num_envs: int
     num_lint_errors: int
     num_lint_warnings: int
+    note: str | None = None
+    """Free text of its people; everything else of a version stays as it was created."""
 
 
 class VersionList(Payload):
