@@ -273,14 +273,17 @@ def _refused() -> Iterator[str]:
 def _presets() -> Iterator[str]:
     yield from ("| preset | what for | machines | a rank needs |", "|---|---|---|---|")
     for each in presets().values():
+        about = _cell(each.about) + "".join(f"; also `{name}`" for name in each.aliases)
         plan = hardware_plan(RunSpec.model_validate(each.spec))
-        assert plan is not None
+        if plan is None:
+            yield f"| `{each.name}` | {about} | none: a Tinker server | – |"
+            continue
         machines = ", ".join(dict.fromkeys(str(c.accelerators) for c in plan.eligible))
         first = plan.candidates[0].estimate
         assert first is not None
         rank = next(line for line in first.lines if line.startswith("learner, each of"))
         needed = rank.rpartition(": ")[2]
-        yield f"| `{each.name}` | {_cell(each.about)} | {machines} | {needed} |"
+        yield f"| `{each.name}` | {about} | {machines} | {needed} |"
 
 
 def _settings() -> Settings:

@@ -23,6 +23,7 @@ from api.clusters.errors import (
     NoBudget,
     NoEligibleHardware,
     OrphanNotFound,
+    PresetHasNoCloud,
     PresetNotFound,
 )
 from api.datasets.errors import (
@@ -255,6 +256,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     NoEligibleHardware: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "no_eligible_hardware", "No machine can execute the run"
+    ),
+    PresetHasNoCloud: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "preset_has_no_cloud", "The preset has no such cloud"
     ),
     PresetNotFound: _kind(HTTPStatus.NOT_FOUND, "preset_not_found", "No such preset"),
     CloudExclusionNotFound: _kind(

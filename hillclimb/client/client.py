@@ -84,9 +84,12 @@ class Client(Results):
         """Return all specs to start from."""
         return self._http.get(PresetList, "/v1/presets")
 
-    def preset(self, name: str) -> PresetPayload:
-        """Return one spec to start from: `spec`, and `text` with its comments."""
-        return self._http.get(PresetPayload, f"/v1/presets/{quoted(name)}")
+    def preset(self, name: str, *, cloud: str | None = None) -> PresetPayload:
+        """Return one spec to start from: `spec`, and `text` with its comments.
+
+        `cloud` rents its machines from that one alone.
+        """
+        return self._http.get(PresetPayload, f"/v1/presets/{quoted(name)}", {"cloud": cloud})
 
     def session_url(self, path: str) -> str:
         """Return a link that logs a browser in once and opens `path`."""
