@@ -18,7 +18,7 @@ from hillclimb.cli.runs.results import (
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import fleet, tinker
+from hillclimb.cli.tools import fleet, migrate, tinker
 
 __all__ = [
     "annotate",
@@ -45,6 +45,7 @@ __all__ = [
     "judge",
     "lifecycle",
     "main",
+    "migrate",
     "notes",
     "patterns",
     "presets",

@@ -43,15 +43,16 @@ def on_cloud(spec: Mapping[str, Any], cloud: str) -> dict[str, Any]:
         return dict(spec)
     own = [each for each in candidates if cloud_of(str(each.get("infra"))) == cloud]
     chosen = own or _distinct([_moved(each, cloud) for each in candidates])
-    return {**spec, "backend": {**backend, "skypilot": {**skypilot, "candidates": chosen}}}
+    moved = {**(skypilot or {}), "candidates": chosen}
+    return {**spec, "backend": {**(backend or {}), "skypilot": moved}}
 
 
 def _moved(candidate: Mapping[str, Any], cloud: str) -> dict[str, Any]:
     features = FEATURES[cloud]
     left_out = {"image", *(() if features.custom_disk else ("disk_gb",))}
     left_out |= set() if features.spot else {"use_spot"}
-    kept = {key: value for key, value in candidate.items() if key not in left_out}
-    return {**kept, "infra": cloud}
+    machine = {key: value for key, value in candidate.items() if key not in left_out}
+    return {**machine, "infra": cloud}
 
 
 def _distinct(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
