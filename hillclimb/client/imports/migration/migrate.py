@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -68,7 +69,7 @@ def migrate(path: Path, *, is_local: bool = False) -> Migrated:
     )
 
 
-def _draft(document: Mapping[object, Json], path: Path) -> tuple[str, SpecDraft]:
+def _draft(document: Mapping[Any, Json], path: Path) -> tuple[str, SpecDraft]:
     texts = {str(key): value for key, value in document.items()}
     if is_verifiers(document):
         return "verifiers", migrate_verifiers(texts, path.stem)
@@ -82,7 +83,7 @@ def _draft(document: Mapping[object, Json], path: Path) -> tuple[str, SpecDraft]
     raise MigrationRefused(f"{path} is of no known format: it has to be {FORMATS}")
 
 
-def _read(path: Path) -> Mapping[object, Json]:
+def _read(path: Path) -> Mapping[Any, Json]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise MigrationRefused(f"{path} has more than {MAX_BYTES:,} bytes")
@@ -92,7 +93,7 @@ def _read(path: Path) -> Mapping[object, Json]:
         raise MigrationRefused(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise MigrationRefused(f"{path} is neither YAML nor JSON nor TOML: {error}") from error
-    return {**refuse_wrong_type(value, str(path))}
+    return refuse_wrong_type(value, str(path))
 
 
 def _localised(draft: SpecDraft) -> SpecDraft:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from hillclimb.client.imports.migration.draft import Json, SpecDraft, name_of
 from hillclimb.spec.rules.old_names import NewPlace
@@ -36,7 +37,7 @@ def is_openai(document: Mapping[object, Json]) -> bool:
     return _grader(document) is not None
 
 
-def _grader(document: Mapping[object, Json]) -> Mapping[str, Json] | None:
+def _grader(document: Mapping[Any, Json]) -> Mapping[str, Json] | None:
     if document.get("type") in GRADERS:
         return {str(key): value for key, value in document.items()}
     for part in (document, document.get("method")):
@@ -68,7 +69,7 @@ def migrate_openai(document: Mapping[str, Json], name: str) -> SpecDraft:
         draft.remark("model", f"{document['model']} cannot be had as weights: set model.source")
     if isinstance(document.get("seed"), int):
         draft.set("schedule.seed", document["seed"])
-    _grader_remark(draft, _grader(dict(document)) or {})
+    _grader_remark(draft, _grader(document) or {})
     _hyperparameters(draft, document)
     _tracking(draft, document)
     return draft
