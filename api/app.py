@@ -44,7 +44,14 @@ from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
 from api.http.routes.slack import links as slack_links
 from api.http.routes.slack import requests as slack_requests
-from api.http.routes.studies import campaigns, experiments, exports, imports, issues
+from api.http.routes.studies import (
+    campaigns,
+    experiments,
+    exports,
+    imports,
+    issues,
+    notes,
+)
 from api.http.routes.web import (
     dashboard,
     dataset_pages,
@@ -72,6 +79,7 @@ ROUTERS = (
     schemas.router,
     presets.router,
     runs.router,
+    notes.router,
     ingest.router,
     runners.router,
     attempts.router,

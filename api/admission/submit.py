@@ -115,6 +115,7 @@ def _queued(spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run
         config_hash=config_hash(spec),
         code=asdict(code_revision()),
         created_by=actor,
+        tags=sorted(set(spec.tags)),
         created_at=now,
         updated_at=now,
         progress_total=_total_steps(spec),

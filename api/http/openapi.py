@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.admission.annotations import RunAnnotation, VersionAnnotation
 from api.admission.campaigns.request import CampaignSpec
 from api.admission.experiments.request import (
     AddedRun,
@@ -71,6 +72,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {"after": "run_06dzk3m8v5q2w9x4t7r1c0n6ab@80"},
     },
     "IssueResolution": {"summary": "Close it", "value": {"resolution": "prompt v0.2"}},
+    "RunAnnotation": {
+        "summary": "Tag a run, and link its pull request",
+        "value": {
+            "add_tags": ["v0.2.4"],
+            "links": {"pr": "https://github.com/thefleet/skyrl/pull/12"},
+            "note": "First run with the larger learning rate.",
+        },
+    },
+    "VersionAnnotation": {"summary": "Note", "value": {"note": "Without the flaky tasks."}},
     "ForkRequest": {
         "summary": "Train on from step 20 with a larger learning rate",
         "value": {
@@ -188,6 +198,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (IngestBatch, "validation"),
             (CampaignSpec, "validation"),
             (ForkRequest, "validation"),
+            (RunAnnotation, "validation"),
+            (VersionAnnotation, "validation"),
             (ExperimentSpec, "validation"),
             (ExperimentEdit, "validation"),
             (AddedRun, "validation"),

@@ -23,6 +23,7 @@ from api.clusters.errors import (
     NoBudget,
     NoEligibleHardware,
     OrphanNotFound,
+    PresetHasNoCloud,
     PresetNotFound,
 )
 from api.datasets.errors import (
@@ -86,6 +87,7 @@ from api.runs.errors import (
     RunnerNotFound,
     RunNotFound,
     SpecOutdated,
+    TooManyAnnotations,
     UnknownToken,
     UnsupportedSchema,
 )
@@ -214,6 +216,9 @@ KINDS: dict[type[Exception], Kind] = {
     DefaultsMisfit: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "defaults_misfit", "The project's defaults do not suit it"
     ),
+    TooManyAnnotations: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_annotations", "Too many tags or links"
+    ),
     ForkRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_fork", "The fork's spec is not valid"
     ),
@@ -308,6 +313,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     NoEligibleHardware: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "no_eligible_hardware", "No machine can execute the run"
+    ),
+    PresetHasNoCloud: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "preset_has_no_cloud", "The preset has no such cloud"
     ),
     PresetNotFound: _kind(HTTPStatus.NOT_FOUND, "preset_not_found", "No such preset"),
     CloudExclusionNotFound: _kind(

@@ -74,6 +74,10 @@ class DefaultsMisfit(RunError):
     """The spec is valid, but not with the defaults of its project."""
 
 
+class TooManyAnnotations(RunError):
+    """A run would have more tags or links than a run may have."""
+
+
 class ForkRejected(RunError):
     """The changes of a fork are malformed, or their spec is not valid."""
 

@@ -24,6 +24,8 @@ class RunFilters:
     status: tuple[str, ...] = ()
     name: str | None = None
     """A part of the name, case-insensitive."""
+    tags: tuple[str, ...] = ()
+    """A run has all of them."""
     created_after: datetime | None = None
     created_before: datetime | None = None
 
@@ -73,6 +75,8 @@ def list_runs(
         query = query.where(Run.status.in_(filters.status))
     if filters.name is not None:
         query = query.where(Run.name.icontains(filters.name, autoescape=True))
+    if filters.tags:
+        query = query.where(Run.tags.contains(list(filters.tags)))
     if filters.created_after is not None:
         query = query.where(Run.created_at > filters.created_after)
     if filters.created_before is not None:

@@ -4,10 +4,10 @@ from hillclimb.cli.access import audit, keys, members, projects
 from hillclimb.cli.agents import docs, mcp
 from hillclimb.cli.agents import keys as agent_keys
 from hillclimb.cli.clusters import budgets, clouds, clusters
-from hillclimb.cli.datasets import datasets, exclusions, pull
+from hillclimb.cli.datasets import datasets, exclusions, notes, pull
 from hillclimb.cli.main import main
 from hillclimb.cli.projects import defaults, secrets, webhooks
-from hillclimb.cli.runs import artifacts, control, guards, runs, watch
+from hillclimb.cli.runs import annotate, artifacts, control, guards, runs, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
     capsule,
@@ -22,10 +22,11 @@ from hillclimb.cli.runs.results import (
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import fleet, slack, tinker, trace
+from hillclimb.cli.tools import fleet, migrate, slack, tinker, trace
 
 __all__ = [
     "agent_keys",
+    "annotate",
     "artifacts",
     "audit",
     "budgets",
@@ -55,6 +56,8 @@ __all__ = [
     "main",
     "members",
     "mcp",
+    "migrate",
+    "notes",
     "patterns",
     "presets",
     "probe",

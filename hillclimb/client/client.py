@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import httpx
@@ -110,9 +110,12 @@ class Client(Results):
         """Return all specs to start from."""
         return self._http.get(PresetList, "/v1/presets")
 
-    def preset(self, name: str) -> PresetPayload:
-        """Return one spec to start from: `spec`, and `text` with its comments."""
-        return self._http.get(PresetPayload, f"/v1/presets/{quoted(name)}")
+    def preset(self, name: str, *, cloud: str | None = None) -> PresetPayload:
+        """Return one spec to start from: `spec`, and `text` with its comments.
+
+        `cloud` rents its machines from that one alone.
+        """
+        return self._http.get(PresetPayload, f"/v1/presets/{quoted(name)}", {"cloud": cloud})
 
     def session_url(self, path: str) -> str:
         """Return a link that logs a browser in once and opens `path`."""
@@ -128,8 +131,22 @@ class Client(Results):
         """Return the resolved spec and warnings, creating nothing."""
         return self._http.request(PlanPayload, "POST", "/v1/runs/plan", json=dict(spec))
 
-    def runs(self, /, **filters: str | int | None) -> RunList:
-        """Return one page of runs, newest first."""
+    def annotate(
+        self,
+        run_id: str,
+        *,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+        links: Mapping[str, str | None] | None = None,
+        note: str | None = None,
+    ) -> RunPayload:
+        """Change a run's tags, links (null removes one) and note (an empty one removes it)."""
+        changes: dict[str, Any] = {"add_tags": list(add_tags), "remove_tags": list(remove_tags)}
+        changes |= {"links": dict(links or {}), "note": note}
+        return self._http.request(RunPayload, "PATCH", of_run(run_id), json=changes)
+
+    def runs(self, /, **filters: str | int | Sequence[str] | None) -> RunList:
+        """Return one page of runs, newest first; `tag` is one tag or several that all match."""
         return self._http.get(RunList, "/v1/runs", filters)
 
     def run(self, run_id: str) -> RunPayload:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar
@@ -16,6 +16,8 @@ from hillclimb.protocol.payloads.base import Payload
 from hillclimb.stack.control import Connection
 
 P = TypeVar("P", bound=Payload)
+Parameter = str | float | Sequence[str] | None
+"""A parameter of a query; a list is sent as several parameters of one name."""
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 
 
@@ -66,9 +68,7 @@ class Http:
             raise problem_of(response)
         return response
 
-    def get(
-        self, payload: type[P], path: str, params: Mapping[str, str | float | None] | None = None
-    ) -> P:
+    def get(self, payload: type[P], path: str, params: Mapping[str, Parameter] | None = None) -> P:
         """Send a GET request; parameters that are None are left out."""
         return self.request(payload, "GET", path, params=without_none(params or {}))
 
@@ -81,9 +81,7 @@ class Http:
                 raise problem_of(response)
             yield response
 
-    def file(
-        self, path: str, params: Mapping[str, str | float | None] | None = None
-    ) -> Iterator[bytes]:
+    def file(self, path: str, params: Mapping[str, Parameter] | None = None) -> Iterator[bytes]:
         """Yield the bytes of a file; parameters that are None are left out."""
         options = {"params": without_none(params)} if params else {}
         with self._file_errors(), self.stream(path, **options) as response:
@@ -177,6 +175,6 @@ def problem_of(response: httpx.Response) -> ApiProblem:
     return ApiProblem(response.status_code, body if isinstance(body, dict) else {})
 
 
-def without_none(values: Mapping[str, str | float | None]) -> dict[str, str | float]:
+def without_none(values: Mapping[str, Parameter]) -> dict[str, str | float | Sequence[str]]:
     """Return the parameters that have a value."""
     return {name: value for name, value in values.items() if value is not None}

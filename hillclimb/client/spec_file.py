@@ -43,8 +43,17 @@ def with_assignments(spec: dict[str, Any], assignments: tuple[str, ...]) -> dict
     """
     for assignment in assignments:
         assign(spec, assignment)
+    _count_what_was_assigned(spec, [each.partition("=")[0].strip() for each in assignments])
     _refuse_non_json(spec, "")
     return spec
+
+
+def _count_what_was_assigned(spec: dict[str, Any], keys: list[str]) -> None:
+    """Let assigned steps count where the file or preset has epochs, which would replace them."""
+    schedule = spec.get("schedule")
+    names_steps_alone = "schedule.total_steps" in keys and "schedule.epochs" not in keys
+    if names_steps_alone and isinstance(schedule, dict) and "epochs" in schedule:
+        schedule["epochs"] = None
 
 
 def _refuse_non_json(value: Any, pointer: str) -> None:

@@ -12,11 +12,11 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from hillclimb.spec.rules.old_names import new_place
 from hillclimb.spec.run import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
     {
-        "environment/modality",
         "rollout/top_p",
     }
 )
@@ -65,7 +65,7 @@ def _explain_one(detail: Mapping[str, Any]) -> SpecProblem:
     loc: tuple[int | str, ...] = tuple(detail["loc"])
     pointer = "".join(f"/{_escape(part)}" for part in loc)
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(loc, pointer)
+        return _unknown_key(loc, pointer, detail.get("input"))
     return SpecProblem(pointer=pointer, code=str(detail["type"]), message=sentence_of(detail))
 
 
@@ -74,7 +74,11 @@ def sentence_of(detail: Mapping[str, Any]) -> str:
     return str(detail["msg"]).removeprefix("Value error, ")
 
 
-def _unknown_key(loc: Sequence[int | str], pointer: str) -> SpecProblem:
+def _unknown_key(
+    loc: Sequence[int | str],
+    pointer: str,
+    value: Any,  # noqa: ANN401 - any JSON
+) -> SpecProblem:
     path = "/".join(str(part) for part in loc)
     if path in PLANNED:
         return SpecProblem(
@@ -82,8 +86,9 @@ def _unknown_key(loc: Sequence[int | str], pointer: str) -> SpecProblem:
             code="not_available",
             message=f"{path} is not available in this version",
         )
-    if path in ELSEWHERE:
-        message = f"unknown key {path!r}: {ELSEWHERE[path]}"
+    place = ELSEWHERE.get(path) or new_place(tuple(map(str, loc)), value)
+    if place is not None:
+        message = f"unknown key {path!r}: {place}"
         return SpecProblem(pointer=pointer, code="unknown_key", message=message)
     close = difflib.get_close_matches(str(loc[-1]), _keys_beside(loc), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""

@@ -15,6 +15,9 @@ EnvKey = Annotated[str, Field(pattern=rf"^{ENV_KEY_PATTERN.pattern}$")]
 """Key of an environment, as its platform spells it. It is part of metric names, keys of tasks and
 addresses of pages, so it has no slash, colon, space or quote."""
 ENV_KEY_FORM = "letters, digits, '.', '_' and '-', starting with a letter, at most 64 of them"
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}$")]
+"""A word by which runs are found again."""
+MAX_TAGS = 32
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
 

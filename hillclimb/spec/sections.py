@@ -16,7 +16,7 @@ from hillclimb.spec.monitoring.guards import GuardsSpec
 from hillclimb.spec.monitoring.reporting import NotifySpec, TrackingSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
-from hillclimb.spec.section import Section
+from hillclimb.spec.section import MAX_TAGS, Section, Tag
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.checkpoints import CheckpointSpec
 from hillclimb.spec.training.engine import EngineSpec
@@ -41,6 +41,9 @@ class RunSections(Section):
     """Version of this schema."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
     """A name for people; need not be unique."""
+    tags: Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS)] = ()
+    """Words by which the run is found again (`GET /v1/runs?tag=`); they can be changed later
+    (`hillclimb annotate`), here they stay as submitted."""
     kind: RunKind = "train"
     """`train`, or a kind that takes no step, saves no checkpoint and ignores the sections about
     training. `eval`: evaluate, under every decoding, the checkpoint that `lineage.resumed_from`

@@ -1,14 +1,14 @@
 """Grants of agent keys: runs and extensions of budgets that a key may spend.
 
 Revision ID: 1021
-Revises: 1019
+Revises: 1020
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "1021"
-down_revision = "1019"
+down_revision = "1020"
 branch_labels = None
 depends_on = None
 

@@ -9,6 +9,7 @@ import click
 
 from hillclimb.cli.clusters.budgets import print_outlook
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.runs.annotate import print_annotations
 from hillclimb.cli.runs.results.report import by_option, print_report
 from hillclimb.cli.terminal.console import (
     json_of,
@@ -31,13 +32,18 @@ MAX_WARNINGS = 50
 
 @main.command()
 @click.option("--status", help="Only runs in this status.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; repeatable."
+)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
 @click.option("--cursor", help="Cursor of the next page.")
 @command
-def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -> None:
+def runs(
+    *, status: str | None, tags: tuple[str, ...], limit: int, cursor: str | None, as_json: bool
+) -> None:
     """List runs, newest first."""
     with connect() as client:
-        page = client.runs(status=status, limit=limit, cursor=cursor)
+        page = client.runs(status=status, tag=list(tags) or None, limit=limit, cursor=cursor)
     if as_json:
         print_json(page)
         return
@@ -76,6 +82,7 @@ def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
     elif run.queue is not None:
         print_text(f"{run.queue.reason or 'It is next.'} (position {run.queue.position})")
     out.print(f"step {_progress(run)}  attempt {run.attempt}  created {timestamp(run.created_at)}")
+    print_annotations(run)
     if run.cost is not None:
         print_outlook(run.cost)
     _print_origin(run.spec)

@@ -89,6 +89,10 @@ class Datasets:
         """Return one version in full: environments, options, duplicates, lint."""
         return self._http.get(VersionPayload, _of(name, number))
 
+    def annotate(self, name: str, number: int | str = "latest", *, note: str) -> VersionPayload:
+        """Replace the note of a version; an empty one removes it."""
+        return self._http.request(VersionPayload, "PATCH", _of(name, number), json={"note": note})
+
     def tasks(
         self, /, name: str, number: int | str = "latest", **filters: str | int | None
     ) -> TaskList:

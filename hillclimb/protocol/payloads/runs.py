@@ -79,6 +79,11 @@ class RunSummary(Payload):
     progress: ProgressPayload
     config_hash: str
     created_by: str
+    tags: list[str] = Field(default_factory=list)
+    links: dict[str, str] = Field(default_factory=dict)
+    """Addresses by label, such as `pr` or `wandb`."""
+    note: str | None = None
+    """Free text of its people."""
     origin: OriginPayload | None = None
     """Null for a run of this service; else it was imported."""
     last_seq: int

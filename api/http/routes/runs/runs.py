@@ -51,6 +51,7 @@ from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from api.tables.access.secrets.errors import SecretMissing
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
+from hillclimb.spec.section import MAX_TAGS, Tag
 
 router = APIRouter(
     prefix="/v1/runs",
@@ -88,6 +89,10 @@ NO_RUN = KINDS[RunNotFound]
 def read_filters(
     status: Annotated[list[RunStatus] | None, Query()] = None,
     name: Annotated[str | None, Query(max_length=120, description="Part of the name.")] = None,
+    tag: Annotated[
+        list[Tag] | None,
+        Query(max_length=MAX_TAGS, description="Runs that have every one of these tags."),
+    ] = None,
     created_after: Annotated[AwareDatetime | None, Query()] = None,
     created_before: Annotated[AwareDatetime | None, Query()] = None,
 ) -> RunFilters:
@@ -95,6 +100,7 @@ def read_filters(
     return RunFilters(
         status=tuple(sorted(status or ())),
         name=name,
+        tags=tuple(sorted(set(tag or ()))),
         created_after=created_after,
         created_before=created_before,
     )

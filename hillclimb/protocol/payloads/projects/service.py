@@ -23,6 +23,8 @@ class PresetPayload(Payload):
     object: Literal["preset"] = "preset"
     name: str
     about: str
+    aliases: tuple[str, ...] = ()
+    """Old names of task files by which it is found too."""
     spec: dict[str, Any]
     """The body for `POST /v1/runs`, as it is written: without defaults."""
     text: str
