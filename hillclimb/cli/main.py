@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -15,7 +16,7 @@ from hillclimb.cli.terminal.console import print_error
 from hillclimb.cli.terminal.exits import Exit, exit_for
 from hillclimb.client.client import Client
 from hillclimb.client.connection import find_connection
-from hillclimb.client.errors import HillclimbError
+from hillclimb.client.errors import HillclimbError, LocalFileError
 
 P = ParamSpec("P")
 
@@ -42,13 +43,30 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             function(*args, **kwargs)
+            sys.stdout.flush()
         except KeyboardInterrupt:
             sys.exit(Exit.INTERRUPTED)
         except (HillclimbError, ArchiveRefused) as error:
             print_error(error, as_json=bool(kwargs.get("as_json")))
             sys.exit(exit_for(error))
+        except BrokenPipeError:
+            _discard_output()
+            sys.exit(Exit.ERROR)
+        except OSError as error:
+            _discard_output()
+            print_error(LocalFileError(error), as_json=bool(kwargs.get("as_json")))
+            sys.exit(Exit.ERROR)
 
     return wrapped
+
+
+def _discard_output() -> None:
+    """Discard what standard output still buffers, if it cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
 
 
 def connect() -> Client:

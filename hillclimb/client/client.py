@@ -179,20 +179,27 @@ class Client(Results):
         attempt: int | None = None,
         filters: Mapping[str, str | None] | None = None,
     ) -> Iterator[LogPayload]:
-        """Yield pages of a growing log until its attempt has ended; retries as `follow` does."""
-        retry, after = RetryOutages(self.url), 0
+        """Yield pages of a growing log until the run has ended; retries as `follow` does.
+
+        From the newest attempt on, through later attempts and pauses; with `attempt` only its log.
+        """
+        retry, after, number = RetryOutages(self.url), 0, attempt
         while True:
             page: LogPayload | None = None
+            grew = False
             with retry:
-                page = self.logs(run_id, attempt=attempt, after=after, filters=filters)
+                page = self.logs(run_id, attempt=number, after=after, filters=filters)
                 retry.reset()
-            grew = page is not None and page.next_offset > after
+                number, grew = page.attempt or None, page.next_offset > after
+                if page.ended and not grew:
+                    if attempt is not None or self.run(run_id).attempt <= page.attempt:
+                        return
+                    number, after = page.attempt + 1, 0
+                    continue
             if page is not None and grew:
                 after = page.next_offset
                 yield page
-            elif page is not None and page.ended:
-                return
-            if not grew:
+            else:
                 time.sleep(LOGS_PAUSE_S)
 
     def clusters(self, run_id: str) -> ClusterList:

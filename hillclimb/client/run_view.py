@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
 from hillclimb.protocol.payloads.runs import RunSummary
 
+_ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_])")
+"""Codes of colours and cursors, as the last lines of a trainer's log have them."""
 TERMINAL = ("succeeded", "failed", "cancelled")
 
 
@@ -72,7 +75,7 @@ def _status(view: RunView, data: Mapping[str, Any]) -> RunView:
         view,
         status=data["to"],
         end_reason=reason.get("code"),
-        message=reason.get("message", ""),
+        message=_ANSI.sub("", reason.get("message", "")),
     )
 
 

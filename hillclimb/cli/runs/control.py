@@ -76,9 +76,10 @@ def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
 @main.command()
 @click.argument("source", metavar="RUN[@STEP]")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--force", is_flag=True, help="Overwrite files of another checkpoint in DIR.")
 @command
-def pull(*, source: str, directory: Path, as_json: bool) -> None:
-    """Download a checkpoint's weights to DIR.
+def pull(*, source: str, directory: Path, force: bool, as_json: bool) -> None:
+    """Download a checkpoint's weights to DIR, of the newest one without @STEP.
 
     They form a Hugging Face model directory, or an adapter in peft's format if a Tinker server
     trained it.
@@ -87,7 +88,7 @@ def pull(*, source: str, directory: Path, as_json: bool) -> None:
     with connect() as client:
         checkpoint = _checkpoint(client, run_id, step)
         files = [
-            _pull_file(client, run_id, checkpoint.step, entry, directory)
+            _pull_file(client, checkpoint, entry, directory, overwrite=force)
             for entry in _weights(checkpoint)
         ]
     if as_json:
@@ -117,9 +118,22 @@ def _weights(checkpoint: CheckpointWithManifest) -> list[ManifestFile]:
     raise DownloadFailed(f"the checkpoint of step {checkpoint.step} holds no {POLICY}/")
 
 
-def _pull_file(client: Client, run_id: str, step: int, entry: ManifestFile, directory: Path) -> str:
+def _pull_file(
+    client: Client,
+    checkpoint: CheckpointWithManifest,
+    entry: ManifestFile,
+    directory: Path,
+    *,
+    overwrite: bool,
+) -> str:
     """Download one file, resuming the partial download of an earlier pull."""
     target = directory / Path(*Path(entry.path).parts[1:])
-    fetch = partial(client.checkpoint_file, run_id, step, entry.path)
-    download(lambda start: fetch(start=start), target, size=entry.size_bytes, sha256=entry.sha256)
+    fetch = partial(client.checkpoint_file, checkpoint.run_id, checkpoint.step, entry.path)
+    download(
+        lambda start: fetch(start=start),
+        target,
+        size=entry.size_bytes,
+        sha256=entry.sha256,
+        overwrite=overwrite,
+    )
     return str(target)

@@ -47,7 +47,8 @@ def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -
     ]
     print_table(table(["run", "name", "status", "step>", "created"], rows))
     if page.has_more:
-        out.print(f"more: hillclimb runs --cursor {page.next_cursor}", style="dim")
+        more = f"more: hillclimb runs --limit {limit} --cursor {page.next_cursor}"
+        print_text(f"{more} --status {status}" if status else more, style="dim")
 
 
 def _progress(run: RunSummary) -> str:

@@ -74,17 +74,26 @@ def _headline(view: RunView) -> RenderableType:
 
 
 def _progress(view: RunView) -> RenderableType:
+    eta = "" if view.ended else f"eta {duration(view.eta_s)}"
+    phase = "" if view.ended else view.phase
     bar = ProgressBar(total=max(view.total_steps, 1), completed=view.step, width=40)
     row = Table.grid(padding=(0, 2))
-    row.add_row(
-        bar, f"step {view.step}/{view.total_steps}", f"eta {duration(view.eta_s)}", view.phase
-    )
+    row.add_row(bar, f"step {view.step}/{view.total_steps}", eta, phase)
     return row
+
+
+def _shown_evals(view: RunView) -> list[tuple[int, str]]:
+    """Return the evaluations in the table: of each decoding the first and the newest."""
+    steps: dict[str, list[int]] = {}
+    for step, decoding in sorted(view.evals):
+        steps.setdefault(decoding, []).append(step)
+    ends = {(each[end], decoding) for decoding, each in steps.items() for end in (0, -1)}
+    return sorted(ends)
 
 
 def _environments(view: RunView) -> RenderableType:
     columns = ["environment", "train pass@1>"]
-    keys = sorted(view.evals)
+    keys = _shown_evals(view)
     rates = []
     for key in keys:
         step, decoding = key

@@ -168,7 +168,7 @@ def _copy(client: Client, run_id: str, step: int, store: BlobStore, place: str) 
         with tempfile.TemporaryDirectory(prefix="hillclimb-export-") as directory:
             local = Path(directory, "file")
             fetch = _fetch(client, run_id, step, entry.path)
-            download(fetch, local, size=entry.size_bytes, sha256=entry.sha256)
+            download(fetch, local, size=entry.size_bytes, sha256=entry.sha256, overwrite=True)
             store.put_file(f"{folder}/{entry.path}", local)
     store.put(f"{folder}/{MANIFEST}", _manifest(client, run_id, step))
     return True

@@ -53,6 +53,7 @@ def print_error(error: Exception, *, as_json: bool) -> None:
     if as_json:
         body = error.body if isinstance(error, ApiProblem) else {"title": str(error)}
         sys.stderr.write(json.dumps(body, default=str) + "\n")
+        sys.stderr.flush()
         return
     sentences = error.sentences() if isinstance(error, ApiProblem) else [str(error)]
     for sentence in sentences:

@@ -26,7 +26,8 @@ from hillclimb.protocol.payloads.results.prompts import (
 )
 from hillclimb.protocol.payloads.statuses import RunStatus
 
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
+ENDED = frozenset({"succeeded", "failed", "cancelled", "paused"})
+"""Statuses after which a preview makes no more progress by itself."""
 POLL_S = 0.3
 COLUMNS = (
     *("environment", "tasks>", "tools>", "system>", "tool lines>", "task>", "total>"),
@@ -110,7 +111,8 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
     """Wait for the end of a preview as long as it makes progress.
 
     Raises:
-        PreviewFailed: it did not succeed, or made no progress for `wait_s` (then it is cancelled).
+        PreviewFailed: it did not succeed, or it is paused or made no progress for `wait_s` (then it
+            is cancelled).
     """
     run = client.run(run_id)
     last_seq, deadline = run.last_seq, time.monotonic() + wait_s
@@ -123,6 +125,8 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
             raise PreviewFailed(f"{run_id} made no progress for {wait_s:g} s: {why}")
         time.sleep(POLL_S)
         run = client.run(run_id)
+    if run.status is RunStatus.PAUSED:
+        client.cancel(run_id)
     if run.status is not RunStatus.SUCCEEDED:
         message = run.end_reason.message if run.end_reason is not None else None
         raise PreviewFailed(f"{run_id} {run.status}: {message}")
