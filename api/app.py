@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from api.clusters.cloud_worker import require_cloud_worker
 from api.clusters.secrets import node_secrets
@@ -16,6 +16,7 @@ from api.http import handlers, openapi
 from api.http.live.lifespan import run_hub
 from api.http.middleware import RequestEdge
 from api.http.requests.context import Services
+from api.http.requests.query import refuse_unknown_query
 from api.http.requests.thread_pools import DatasetPools
 from api.http.routes import health, schemas
 from api.http.routes.agents import attempts, ingest, runners
@@ -100,6 +101,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
         lifespan=_lifespan,
         docs_url="/docs",
         redoc_url=None,
+        dependencies=[Depends(refuse_unknown_query)],
     )
     app.state.settings, app.state.task_queue = settings, task_queue
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
