@@ -24,6 +24,8 @@ class RunFilters:
     status: tuple[str, ...] = ()
     name: str | None = None
     """A part of the name, case-insensitive."""
+    match: str | None = None
+    """The name, or the beginning of the id with or without `run_`."""
     created_after: datetime | None = None
     created_before: datetime | None = None
 
@@ -73,6 +75,10 @@ def list_runs(
         query = query.where(Run.status.in_(filters.status))
     if filters.name is not None:
         query = query.where(Run.name.icontains(filters.name, autoescape=True))
+    if filters.match is not None:
+        start = f"run_{filters.match.removeprefix('run_')}"
+        is_meant = (Run.name == filters.match) | Run.id.startswith(start, autoescape=True)
+        query = query.where(is_meant)
     if filters.created_after is not None:
         query = query.where(Run.created_at > filters.created_after)
     if filters.created_before is not None:

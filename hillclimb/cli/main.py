@@ -12,6 +12,8 @@ from typing import ParamSpec
 import click
 
 from hillclimb.blobs.archive.zip_file import ArchiveRefused
+from hillclimb.cli.shell.run_reference import resolve_runs
+from hillclimb.cli.shell.suggestions import SuggestingGroup
 from hillclimb.cli.terminal.console import print_error
 from hillclimb.cli.terminal.exits import Exit, exit_for
 from hillclimb.client.client import Client
@@ -21,7 +23,7 @@ from hillclimb.client.errors import HillclimbError, LocalFileError
 P = ParamSpec("P")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hillclimb")
 def main() -> None:
     """Train tool-use agents: submit a spec, watch pass@1, read the verdict.
@@ -42,6 +44,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
+            resolve_runs(kwargs, connect)
             function(*args, **kwargs)
             sys.stdout.flush()
         except KeyboardInterrupt:

@@ -16,6 +16,7 @@ from hillclimb.client.resources.datasets import Datasets
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
+from hillclimb.client.resources.references import find_run
 from hillclimb.client.resources.results import Results
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
@@ -109,6 +110,10 @@ class Client(Results):
     def run(self, run_id: str) -> RunPayload:
         """Return one run."""
         return self._http.get(RunPayload, of_run(run_id))
+
+    def find_run(self, reference: str) -> str:
+        """Return the id of a run by id, unique prefix, name or `@last`: see `find_run`."""
+        return find_run(self.runs, reference)
 
     def cancel(self, run_id: str) -> RunPayload:
         """Cancel the run; repeating it changes nothing."""

@@ -6,6 +6,8 @@ HillclimbError
 ├── ApiProblem         the service refused (problem+json), with its code and field errors
 ├── NotConfigured      no URL or key is configured
 ├── NoCheckpoint       the run has no checkpoint at that step
+├── RunUnknown         no run has this id, prefix or name
+├── RunAmbiguous       several runs have this prefix or name
 ├── DownloadFailed     a file is missing or damaged
 ├── DownloadRefused    another file has the name of a file to download
 ├── ImportSourceError  there is nothing to import, or nowhere to export to
@@ -91,6 +93,14 @@ def _sentence(error: Mapping[str, Any]) -> str:
     """Return a field error with its pointer; the message of a row already names its place."""
     message = str(error.get("message"))
     return message if error.get("code") == ROW else f"{error.get('pointer') or '/'}: {message}"
+
+
+class RunUnknown(HillclimbError):
+    """No run has this id, prefix or name."""
+
+
+class RunAmbiguous(HillclimbError):
+    """Several runs have this prefix or name."""
 
 
 class DownloadRefused(HillclimbError):

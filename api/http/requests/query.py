@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from api.http.problems import INVALID, Problem
 from hillclimb.protocol.spec_problems import SpecProblem
@@ -34,7 +35,11 @@ def refuse_unknown_query(request: Request) -> None:
 def _parameters(dependant: Dependant) -> Iterator[str]:
     """Yield the names of a route's query parameters, those of its dependencies included."""
     for field in dependant.query_params:
-        yield field.alias
+        model = field.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield from (each.alias or name for name, each in model.model_fields.items())
+        else:
+            yield field.alias
     for inner in dependant.dependencies:
         yield from _parameters(inner)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     duration,
     json_of,
@@ -22,7 +23,7 @@ from hillclimb.protocol.payloads.costs import AllowancePayload, OutlookPayload, 
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option(
     "--add-usd", type=FiniteRange(min=0), default=0.0, help="Raise the limit by this many USD."
 )

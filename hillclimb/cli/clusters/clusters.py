@@ -9,6 +9,7 @@ import click
 from hillclimb.cli.clusters.budgets import cost, print_allowances
 from hillclimb.cli.clusters.clouds import print_exclusions
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     out,
     print_json,
@@ -27,7 +28,7 @@ from hillclimb.protocol.payloads.clusters import (
 
 
 @main.command()
-@click.argument("run_id", metavar="[RUN]", required=False)
+@click.argument("run_id", metavar="[RUN]", type=RUN_REFERENCE, required=False)
 @command
 def clusters(*, run_id: str | None, as_json: bool) -> None:
     """Show the clusters of RUN, the offers that were tried, and their cost.

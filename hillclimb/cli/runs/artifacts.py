@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.logs import LogPayload
@@ -18,7 +19,7 @@ LEVELS = click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_se
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until the run has ended.")
 @click.option("--attempt", type=click.IntRange(1), help="Attempt; default: the newest.")
 @click.option("--level", type=LEVELS, help="Only lines of this level or above.")
@@ -56,7 +57,7 @@ def _log_so_far(
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--failed", is_flag=True, help="Only graded rollouts that did not pass.")
 @click.option("--env", help="Only this environment.")
 @click.option("--step", type=int, help="Only this step.")

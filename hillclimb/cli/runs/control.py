@@ -11,6 +11,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.shell.run_reference import RUN_AT_STEP, RUN_REFERENCE
 from hillclimb.cli.terminal.console import out, print_json
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed
@@ -24,7 +25,7 @@ PAUSE_POLL_S = 0.5
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--watch", "wait", is_flag=True, help="Wait until the run has ended.")
 @command
 def cancel(*, run_id: str, wait: bool, as_json: bool) -> None:
@@ -41,7 +42,7 @@ def cancel(*, run_id: str, wait: bool, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--watch", "wait", is_flag=True, help="Wait until the run is paused.")
 @command
 def pause(*, run_id: str, wait: bool, as_json: bool) -> None:
@@ -58,7 +59,7 @@ def pause(*, run_id: str, wait: bool, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
 @command
 def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
@@ -74,7 +75,7 @@ def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("source", metavar="RUN[@STEP]")
+@click.argument("source", metavar="RUN[@STEP]", type=RUN_AT_STEP)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--force", is_flag=True, help="Overwrite files of another checkpoint in DIR.")
 @command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     out,
     print_json,
@@ -20,7 +21,7 @@ STYLES = {"tripped": "red", "armed": "green"}
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @command
 def guards(*, run_id: str, as_json: bool) -> None:
     """Show the guards of RUN: what each measures now, and what it would take to trip."""

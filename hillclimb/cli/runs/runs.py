@@ -10,6 +10,7 @@ import click
 from hillclimb.cli.clusters.budgets import print_outlook
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import by_option, print_report
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     json_of,
     out,
@@ -56,7 +57,7 @@ def _progress(run: RunSummary) -> str:
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--spec", "with_spec", is_flag=True, help="Print the resolved spec too.")
 @by_option
 @command

@@ -11,6 +11,7 @@ from rich.live import Live
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.view import lines_of_event, render
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import err, json_of, out, print_text
 from hillclimb.cli.terminal.exits import RUN_STATUS_EXIT, Exit
 from hillclimb.client.client import Client
@@ -20,7 +21,7 @@ from hillclimb.protocol.payloads.statuses import RunStatus
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @command
 def watch(*, run_id: str, as_json: bool) -> None:
     """Follow RUN to its end, or until it is paused. With --json: one event per line."""

@@ -13,6 +13,7 @@ from hillclimb.blobs.archive.zip_file import ArchiveRefused, open_zip
 from hillclimb.blobs.base import BlobStore, StoreError
 from hillclimb.blobs.locate import open_store
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.studies.imports import NOT_IN_NAMES
 from hillclimb.cli.terminal.console import print_json, print_text
 from hillclimb.client.client import Client
@@ -26,7 +27,7 @@ from hillclimb.stats.trajectories.skyrl.layout import EVALS, place_of
 MAX_BYTES = 64 << 30
 """Largest export, unpacked (bytes)."""
 ID_CHARS = 8
-RUN = click.argument("run_id", metavar="RUN")
+RUN = click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 TARGET = click.argument("target", metavar="DIR|S3_ADDRESS")
 DECODING = click.option("--decoding", metavar="NAME", help="Default: the first of the run.")
 

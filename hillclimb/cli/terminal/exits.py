@@ -9,6 +9,7 @@ from hillclimb.client.errors import (
     ApiUnreachable,
     NoCheckpoint,
     NotConfigured,
+    RunUnknown,
 )
 
 
@@ -48,7 +49,7 @@ def exit_for(error: Exception) -> Exit:
     """Return the exit code of an error."""
     if isinstance(error, ApiProblem):
         return Exit.NOT_FOUND if error.status == 404 else Exit.REFUSED
-    if isinstance(error, NoCheckpoint):
+    if isinstance(error, NoCheckpoint | RunUnknown):
         return Exit.NOT_FOUND
     if isinstance(error, ApiUnreachable | NotConfigured):
         return Exit.UNREACHABLE

@@ -83,6 +83,10 @@ NO_RUN = KINDS[RunNotFound]
 def read_filters(
     status: Annotated[list[RunStatus] | None, Query()] = None,
     name: Annotated[str | None, Query(max_length=120, description="Part of the name.")] = None,
+    match: Annotated[
+        str | None,
+        Query(min_length=1, max_length=120, description="The name, or the beginning of the id."),
+    ] = None,
     created_after: Annotated[AwareDatetime | None, Query()] = None,
     created_before: Annotated[AwareDatetime | None, Query()] = None,
 ) -> RunFilters:
@@ -90,6 +94,7 @@ def read_filters(
     return RunFilters(
         status=tuple(sorted(status or ())),
         name=name,
+        match=match,
         created_after=created_after,
         created_before=created_before,
     )

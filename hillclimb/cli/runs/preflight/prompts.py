@@ -12,6 +12,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET, SPEC
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
@@ -40,7 +41,7 @@ class PreviewFailed(HillclimbError):
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--env", help="Only this environment.")
 @click.option("--task", help="Print the prompt of this task in full.")
 @click.option("--show", is_flag=True, help="Print every prompt that the run stored in full.")

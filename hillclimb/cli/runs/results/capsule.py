@@ -14,6 +14,7 @@ import yaml
 from hillclimb.blobs.archive.capsule import CapsuleArchive
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.imported import print_imported
+from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     err,
     minute,
@@ -48,7 +49,7 @@ def capsule() -> None:
 
 
 @capsule.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option(
     "--to",
     "target",

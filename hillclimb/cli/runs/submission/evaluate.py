@@ -10,6 +10,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.shell.run_reference import RUN_AT_STEP
 from hillclimb.cli.terminal.console import out, print_json
 from hillclimb.client.client import Client
 from hillclimb.client.errors import NoCheckpoint
@@ -21,7 +22,7 @@ MAX_NAME = 120
 
 
 @main.command("eval")
-@click.argument("source", metavar="RUN[@STEP]")
+@click.argument("source", metavar="RUN[@STEP]", type=RUN_AT_STEP)
 @SET
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
 @command
