@@ -29,7 +29,7 @@ def main() -> None:
     """Train tool-use agents: submit a spec, watch pass@1, read the verdict.
 
     Exit codes: 0 done, 1 error, 2 usage, 3 run failed, 4 run cancelled, 5 service unreachable,
-    6 refused, 7 not found, 8 run paused, 130 interrupted.
+    6 refused, 7 not found, 8 run paused, 9 nothing learned, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows a question mark, not a stack trace.

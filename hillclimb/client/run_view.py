@@ -52,6 +52,11 @@ class RunView:
         return self.status in TERMINAL
 
 
+def plain(text: str) -> str:
+    """Return a text without codes of colours and cursors."""
+    return _ANSI.sub("", text)
+
+
 def from_run(run: RunSummary) -> RunView:
     """Return the view of a run before its events are applied."""
     return RunView(
@@ -75,7 +80,7 @@ def _status(view: RunView, data: Mapping[str, Any]) -> RunView:
         view,
         status=data["to"],
         end_reason=reason.get("code"),
-        message=_ANSI.sub("", reason.get("message", "")),
+        message=plain(reason.get("message", "")),
     )
 
 

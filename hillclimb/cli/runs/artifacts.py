@@ -73,21 +73,22 @@ def trajectories(*, run_id: str, rollout_id: str | None, as_json: bool, **filter
             _print_trajectory(client.trajectory(run_id, rollout_id), as_json=as_json)
             return
         page = client.trajectories(run_id, **filters)
+    if not page.data and not as_json:
+        print_text("no rollouts fit: hillclimb trajectories RUN without options lists all of them")
+        return
     if as_json:
         print_json(page)
         return
     rows = [
         (
             row.rollout_id,
-            row.env_key,
-            row.decoding,
             row.status if row.score is None else percent(row.score),
             row.stop_reason,
             row.num_turns,
         )
         for row in page.data
     ]
-    print_table(table(["rollout", "env", "decoding", "score>", "stopped", "turns>"], rows))
+    print_table(table(["rollout", "score>", "stopped", "turns>"], rows))
     causes = Counter(_cause(row) for row in page.data if row.score is None)
     for cause, number in causes.most_common():
         print_text(f"{number} without a grade: {cause}", style="dim")

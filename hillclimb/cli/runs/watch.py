@@ -15,9 +15,19 @@ from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import err, json_of, out, print_text
 from hillclimb.cli.terminal.exits import RUN_STATUS_EXIT, Exit
 from hillclimb.client.client import Client
-from hillclimb.client.run_view import apply, from_run
+from hillclimb.client.run_view import apply, from_run, plain
 from hillclimb.protocol.payloads.events import EventPayload
+from hillclimb.protocol.payloads.runs import RunPayload
 from hillclimb.protocol.payloads.statuses import RunStatus
+from hillclimb.stats.conclusion import ConclusionWord
+
+CONCLUSION_STYLE = {
+    ConclusionWord.IMPROVED: "green",
+    ConclusionWord.REGRESSED: "red",
+    ConclusionWord.NO_GRADIENT: "yellow",
+    ConclusionWord.NO_STEPS: "yellow",
+    ConclusionWord.INCONCLUSIVE: "yellow",
+}
 
 
 @main.command()
@@ -39,10 +49,26 @@ def follow_run(client: Client, run_id: str, *, as_json: bool) -> int:
     run = client.run(run_id)
     if not as_json:
         message = run.end_reason.message if run.end_reason is not None else ""
-        print_text(f"{run_id} {run.status}: {message}")
+        print_text(f"{run_id} {run.status}: {plain(message)}")
+        print_conclusion(run)
         if run.status is RunStatus.PAUSED:
             print_text(f"once the cause is fixed: hillclimb resume {run_id} --watch")
-    return int(RUN_STATUS_EXIT.get(run.status, Exit.ERROR))
+    return int(exit_of(run))
+
+
+def exit_of(run: RunPayload) -> Exit:
+    """Return the exit code of a run that ended or is paused."""
+    code = RUN_STATUS_EXIT.get(run.status, Exit.ERROR)
+    if code is Exit.OK and run.conclusion is not None and not run.conclusion.has_learned:
+        return Exit.NOTHING_LEARNED
+    return code
+
+
+def print_conclusion(run: RunPayload) -> None:
+    """Print what the run has shown, in one line; yellow where nothing was learned."""
+    if run.conclusion is not None:
+        style = CONCLUSION_STYLE.get(run.conclusion.word, "")
+        print_text(run.conclusion.sentence.replace(" RUN", f" {run.id}"), style=style)
 
 
 def _follow(client: Client, run_id: str, *, as_json: bool) -> None:

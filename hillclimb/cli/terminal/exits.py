@@ -33,6 +33,8 @@ class Exit(IntEnum):
     """The run, checkpoint or rollout does not exist."""
     RUN_PAUSED = 8
     """The watched run is paused until a user resumes it."""
+    NOTHING_LEARNED = 9
+    """The watched run succeeded, but no step could change its policy."""
     INTERRUPTED = 130
     """Ctrl-C; the watched run continues."""
 

@@ -13,6 +13,7 @@ from hillclimb.protocol.payloads.datasets.versions import PlannedDataset
 from hillclimb.protocol.payloads.hardware import HardwarePayload
 from hillclimb.protocol.payloads.results.comparison import ConfigDifference
 from hillclimb.protocol.payloads.statuses import AttemptState, Category, DesiredState, RunStatus
+from hillclimb.stats.conclusion import ConclusionWord
 
 
 class EndReasonPayload(Payload):
@@ -63,6 +64,31 @@ class QueuePayload(Payload):
     """Reason for waiting; null when it is next."""
 
 
+class ResultPayload(Payload):
+    """pass@1 of the first and the last evaluation of a run under its first decoding, in [0, 1]."""
+
+    decoding: str
+    before_step: int
+    after_step: int
+    before: float | None
+    """Null with a single evaluation."""
+    after: float | None
+    n: int
+    """Tasks graded on both sides."""
+    verdict: str | None
+    """Null with a single evaluation (docs/verdicts.md)."""
+
+
+class ConclusionPayload(Payload):
+    """What a training run has shown, for its last line: CLI, page and Slack say the same."""
+
+    word: ConclusionWord
+    sentence: str
+    has_learned: bool
+    """False if no step could change the policy: the run is no plain success, whatever its status.
+    """
+
+
 class RunSummary(Payload):
     """A run in a list."""
 
@@ -70,6 +96,8 @@ class RunSummary(Payload):
     id: str
     project_id: str
     name: str
+    kind: str = "train"
+    """As in the spec."""
     status: RunStatus
     desired_state: DesiredState
     end_reason: EndReasonPayload | None
@@ -81,6 +109,8 @@ class RunSummary(Payload):
     created_by: str
     origin: OriginPayload | None = None
     """Null for a run of this service; else it was imported."""
+    result: ResultPayload | None = None
+    """Null without an evaluation, and in a list without `results=true`."""
     last_seq: int
     """`seq` of the newest event."""
     status_since: datetime
@@ -114,6 +144,8 @@ class RunPayload(RunSummary):
 
     cost: OutlookPayload | None
     """Cost so far and forecast; null unless the run has requested a cluster."""
+    conclusion: ConclusionPayload | None = None
+    """Null unless a run of kind `train` has ended or is paused."""
     queue: QueuePayload | None
     """Null unless the run waits for a slot."""
     attempts: list[AttemptPayload]
