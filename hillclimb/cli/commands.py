@@ -10,12 +10,14 @@ from hillclimb.cli.runs.results import (
     compare,
     compute,
     judge,
+    metrics,
     patterns,
     rescore,
     signal,
     verdicts,
 )
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
+from hillclimb.cli.shell import first_spec, session
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
 from hillclimb.cli.tools import fleet, tinker
@@ -44,6 +46,9 @@ __all__ = [
     "judge",
     "lifecycle",
     "main",
+    "metrics",
+    "first_spec",
+    "session",
     "patterns",
     "presets",
     "probe",
