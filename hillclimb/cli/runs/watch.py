@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import click
 from rich.live import Live
@@ -95,10 +96,13 @@ def _until_paused(client: Client, run_id: str) -> Iterator[EventPayload]:
 
 def _follow_live(client: Client, run_id: str) -> None:
     view = from_run(client.run(run_id))
-    with Live(render(view), console=out, refresh_per_second=4) as live:
+    # The clock goes on between events: each refresh draws the view anew.
+    with Live(
+        get_renderable=lambda: render(view, datetime.now(UTC)), console=out, refresh_per_second=4
+    ) as live:
         for event in _until_paused(client, run_id):
-            view = apply(view, event.type, event.data)
-            live.update(render(view))
+            view = apply(view, event.type, event.data, event.created_at)
+            live.refresh()
 
 
 def _follow_plain(client: Client, run_id: str) -> None:

@@ -71,12 +71,19 @@ def print_table(grid: Table, *, stderr: bool = False) -> None:
     console = err if stderr else out
     if _needed(grid) > console.width:
         grid.padding = (0, 1, 0, 0)
-    loose = [column for column in grid.columns if column.overflow in ("ellipsis", "fold")]
+    if console.is_terminal:
+        _narrow(grid, _needed(grid) - console.width)
     width = max(console.width, _needed(grid))
-    if console.is_terminal and loose:
-        least = sum(_least(column) for column in loose)
-        width = max(console.width, _needed(grid) - sum(map(_widest, loose)) + least)
     Console(highlight=False, stderr=stderr, width=width).print(grid)
+
+
+def _narrow(grid: Table, excess: int) -> None:
+    """Make the columns that may be cut or folded narrower, by `excess` characters in all."""
+    for column in grid.columns:
+        if column.overflow in ("ellipsis", "fold") and excess > 0:
+            widest = _widest(column)
+            column.width = max(min(widest, LEAST_CHARS), widest - excess)
+            excess -= widest - column.width
 
 
 def _needed(grid: Table) -> int:
@@ -88,10 +95,6 @@ def _widest(column: Column) -> int:
     cells = [column.header, *column.cells]
     return max(Measurement.get(out, out.options.update(max_width=MAX_TABLE_WIDTH), cell).maximum
                for cell in cells)  # fmt: skip
-
-
-def _least(column: Column) -> int:
-    return min(_widest(column), LEAST_CHARS)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

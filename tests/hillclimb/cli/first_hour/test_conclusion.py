@@ -74,6 +74,11 @@ def test_no_table_wraps_at_80_columns(served: Served, story: Story, words: str) 
     wide = [line for line in screen.splitlines() if len(line) > 80]
     tables = [line for line in wide if "  " in line.strip()]
     assert tables == [], screen
+    if words == "runs":
+        assert "IMPROVED" in screen
+        assert "20 → 80" in screen
+        assert "climb-with-a-rath" in screen
+        assert "succeeded" in screen
 
 
 def terminal(served: Served, words: list[str], *, columns: int) -> str:
