@@ -12,10 +12,10 @@ from typing import ParamSpec
 import click
 
 from hillclimb.blobs.archive.zip_file import ArchiveRefused
-from hillclimb.cli.shell.run_reference import resolve_runs
-from hillclimb.cli.shell.suggestions import SuggestingGroup
 from hillclimb.cli.terminal.console import print_error
 from hillclimb.cli.terminal.exits import Exit, exit_for
+from hillclimb.cli.terminal.run_reference import resolve_runs
+from hillclimb.cli.terminal.suggestions import SuggestingGroup
 from hillclimb.client.client import Client
 from hillclimb.client.connection import find_connection
 from hillclimb.client.errors import HillclimbError, LocalFileError

@@ -60,7 +60,7 @@ def login_file(environment: Mapping[str, str] | None = None) -> Path:
     return Path(config) / "hillclimb" / "login.json"
 
 
-def store_login(found: Connection) -> Path:
+def store_login(service: Connection) -> Path:
     """Write address and key to a file that only this user can read; return it.
 
     Raises:
@@ -71,7 +71,7 @@ def store_login(found: Connection) -> Path:
     partial = file.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        json.dump({"url": found.url, "api_key": found.api_key}, stream)
+        json.dump({"url": service.url, "api_key": service.api_key}, stream)
     partial.replace(file)
     return file
 

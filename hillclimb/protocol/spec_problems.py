@@ -75,8 +75,8 @@ def sentence_of(detail: Mapping[str, Any]) -> str:
     if detail["type"] == "string_pattern_mismatch":
         form = written_form(detail["ctx"]["pattern"])
         if form is not None:
-            given = f"{detail['input']!r:.60} cannot be used: " if "input" in detail else ""
-            return f"{given}write {form}"
+            start = f"{detail['input']!r:.60} cannot be used: " if "input" in detail else ""
+            return f"{start}write {form}"
     return str(detail["msg"]).removeprefix("Value error, ")
 
 

@@ -1,4 +1,4 @@
-"""What a training run has shown, in one line: the verdict, or why nothing was learned."""
+"""The conclusion of a training run, in one line: the verdict, or why nothing was learned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ConclusionWord(StrEnum):
-    """What a training run has shown."""
+    """The kinds of conclusions."""
 
     IMPROVED = "improved"
     REGRESSED = "regressed"

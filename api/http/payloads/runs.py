@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from api.admission.submit import Plan
 from api.clusters.overview import forecast_of_run
 from api.http.payloads.hardware import describe_hardware
-from api.results.conclusion import conclusion_of_run, result_of_run
+from api.results.evals.conclusion import conclusion_of_run, result_of_run
 from api.runs import store
 from api.runs.end_reasons import end_reason
 from api.runs.journal import utc_now

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import click
 
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     duration,
     json_of,
@@ -19,6 +18,7 @@ from hillclimb.cli.terminal.console import (
     timestamp,
 )
 from hillclimb.cli.terminal.finite import FiniteRange
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.costs import AllowancePayload, OutlookPayload, SpentPayload
 
 

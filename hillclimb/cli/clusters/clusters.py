@@ -9,7 +9,6 @@ import click
 from hillclimb.cli.clusters.budgets import cost, print_allowances
 from hillclimb.cli.clusters.clouds import print_exclusions
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     out,
     print_json,
@@ -18,6 +17,7 @@ from hillclimb.cli.terminal.console import (
     table,
     timestamp,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.clusters import (
     ClusterFacts,

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.results.rollouts import OutcomePayload, RolloutWithTrajectory

@@ -11,8 +11,8 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.watch import follow_run
-from hillclimb.cli.shell.run_reference import RUN_AT_STEP, RUN_REFERENCE
 from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP, RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed
 from hillclimb.client.stream.download import download

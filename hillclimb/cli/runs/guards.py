@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     out,
     print_json,
@@ -14,6 +13,7 @@ from hillclimb.cli.terminal.console import (
     table,
     timestamp,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.events import GuardPayload, GuardTripPayload
 
 COLUMNS = ("guard", "policy", "state", "measured>", "limit>", "trips>")

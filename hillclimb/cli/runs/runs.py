@@ -12,7 +12,6 @@ from hillclimb.cli.clusters.budgets import print_outlook
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import VERDICT_STYLE, by_option, print_report
 from hillclimb.cli.runs.watch import print_conclusion
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     age,
     duration,
@@ -25,6 +24,7 @@ from hillclimb.cli.terminal.console import (
     table,
     timestamp,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.client.run_view import plain

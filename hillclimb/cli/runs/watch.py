@@ -12,9 +12,9 @@ from rich.live import Live
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.view import lines_of_event, render
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import err, json_of, out, print_text
 from hillclimb.cli.terminal.exits import RUN_STATUS_EXIT, Exit
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.run_view import apply, from_run, plain
 from hillclimb.protocol.payloads.events import EventPayload
@@ -22,7 +22,7 @@ from hillclimb.protocol.payloads.runs import RunPayload
 from hillclimb.protocol.payloads.statuses import RunStatus
 from hillclimb.stats.conclusion import ConclusionWord
 
-CONCLUSION_STYLE = {
+CONCLUSION_STYLE: dict[str, str] = {
     ConclusionWord.IMPROVED: "green",
     ConclusionWord.REGRESSED: "red",
     ConclusionWord.NO_GRADIENT: "yellow",

@@ -1,1 +1,1 @@
-"""The shell: names of runs and their completion, commands that were meant, sign-in, first specs."""
+"""The shell around the commands: sign-in, pages in a browser, exports, first specs."""

@@ -7,8 +7,8 @@ import shlex
 import click
 
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import err, out, print_json, print_text
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.connection import (
     KEY,
@@ -51,14 +51,14 @@ def login(*, url: str, as_json: bool) -> None:
     `hillclimb up` is in or above the working directory.
     """
     key = click.prompt("API key", hide_input=True, err=True)
-    found = checked_connection(url, key)
-    with Client(found) as client:
+    service = checked_connection(url, key)
+    with Client(service) as client:
         client.runs(limit=1)
-    file = store_login(found)
+    file = store_login(service)
     if as_json:
-        print_json({"url": found.url, "file": str(file)})
+        print_json({"url": service.url, "file": str(file)})
     else:
-        print_text(f"signed in to {found.url}; the key is in {file}")
+        print_text(f"signed in to {service.url}; the key is in {file}")
 
 
 @main.command()
@@ -76,8 +76,8 @@ def logout(*, as_json: bool) -> None:
 @command
 def environment(*, as_json: bool) -> None:
     """Print the address and the key of the service for a shell: eval "$(hillclimb env)"."""
-    found = find_connection()
-    values = {URL: found.url, KEY: found.api_key}
+    service = find_connection()
+    values = {URL: service.url, KEY: service.api_key}
     if as_json:
         print_json(values)
         return

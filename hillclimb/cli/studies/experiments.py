@@ -12,8 +12,8 @@ from rich.markup import escape
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import VERDICT_STYLE, p_value_text
 from hillclimb.cli.runs.submission.submit import SET
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import out, percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.errors import FiguresUnavailable
 from hillclimb.client.spec_file import parse_value, read_spec
 from hillclimb.protocol.payloads.studies.campaigns import CellState

@@ -13,9 +13,9 @@ from hillclimb.blobs.archive.zip_file import ArchiveRefused, open_zip
 from hillclimb.blobs.base import BlobStore, StoreError
 from hillclimb.blobs.locate import open_store
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.studies.imports import NOT_IN_NAMES
 from hillclimb.cli.terminal.console import print_json, print_text
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed, ImportSourceError
 from hillclimb.client.stream.download import download

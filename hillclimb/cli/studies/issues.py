@@ -9,8 +9,8 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import p_value_text, rate_with_interval
-from hillclimb.cli.shell.run_reference import RUN_AT_STEP
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.protocol.payloads.studies.issues import IssuePayload, SymptomRate
 from hillclimb.stats.trajectories.patterns.pattern import Severity
 from hillclimb.stats.trajectories.symptoms import FAILURE, SYMPTOMS

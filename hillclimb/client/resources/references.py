@@ -48,9 +48,9 @@ def find_run(list_runs: ListRuns, reference: str) -> str:
         if not newest:
             raise RunUnknown("There is no run yet: hillclimb submit SPEC creates one")
         return newest[0].id
-    found = list_runs(match=reference, limit=MAX_CANDIDATES + 1).data
-    named = [run for run in found if run.name == reference]
-    candidates = named or found
+    fitting = list_runs(match=reference, limit=MAX_CANDIDATES + 1).data
+    named = [run for run in fitting if run.name == reference]
+    candidates = named or fitting
     if len(candidates) == 1:
         return candidates[0].id
     if not candidates:

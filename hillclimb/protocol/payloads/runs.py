@@ -13,7 +13,6 @@ from hillclimb.protocol.payloads.datasets.versions import PlannedDataset
 from hillclimb.protocol.payloads.hardware import HardwarePayload
 from hillclimb.protocol.payloads.results.comparison import ConfigDifference
 from hillclimb.protocol.payloads.statuses import AttemptState, Category, DesiredState, RunStatus
-from hillclimb.stats.conclusion import ConclusionWord
 
 
 class EndReasonPayload(Payload):
@@ -80,9 +79,11 @@ class ResultPayload(Payload):
 
 
 class ConclusionPayload(Payload):
-    """What a training run has shown, for its last line: CLI, page and Slack say the same."""
+    """The line that concludes a training run: CLI, page and Slack print the same."""
 
-    word: ConclusionWord
+    word: str
+    """`improved`, `regressed`, `flat`, `inconclusive`, `not_evaluated`, `no_gradient` or
+    `no_steps`."""
     sentence: str
     has_learned: bool
     """False if no step could change the policy: the run is no plain success, whatever its status.

@@ -1,4 +1,4 @@
-"""What a text of a spec has to look like, in words instead of a regular expression."""
+"""The forms of a spec's texts, in words instead of regular expressions."""
 
 from __future__ import annotations
 

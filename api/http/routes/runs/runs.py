@@ -27,7 +27,7 @@ from api.http.requests.context import (
     request_key,
 )
 from api.http.requests.cursor import read_cursor, sign_cursor
-from api.results.conclusion import result_of_run
+from api.results.evals.conclusion import result_of_run
 from api.runs import store
 from api.runs.errors import (
     CheckpointMisfit,

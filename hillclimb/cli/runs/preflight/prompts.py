@@ -12,10 +12,10 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET, SPEC
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import HillclimbError
 from hillclimb.client.spec_file import read_spec

@@ -14,7 +14,6 @@ import yaml
 from hillclimb.blobs.archive.capsule import CapsuleArchive
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.imported import print_imported
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import (
     err,
     minute,
@@ -25,6 +24,7 @@ from hillclimb.cli.terminal.console import (
     print_text,
     table,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.capsule.figures import CapsuleEval, capsule_evals
 from hillclimb.client.capsule.fork import (
     capsule_spec,

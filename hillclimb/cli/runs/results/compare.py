@@ -17,8 +17,8 @@ from hillclimb.cli.runs.results.report import (
     print_comparisons,
 )
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
-from hillclimb.cli.shell.run_reference import RUN_AT_STEP
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.protocol.payloads.results.comparison import (
     BehaviourPair,
     ConfigDifference,

@@ -13,8 +13,8 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.view import sparkline
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.metrics import MetricPoint, MetricSeries
 
 CURVE_WIDTH = 16

@@ -6,8 +6,8 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import p_value_text
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.patterns import PatternPayload
 
 COLUMNS = ("pattern", "severity", "before %>", "after %>", "p>", "status")

@@ -8,8 +8,8 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.scoring import THRESHOLD, print_scoring
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.evals import EvalList, RescoringPayload
 from hillclimb.protocol.payloads.results.patterns import PatternSearchPayload, PatternSearchResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import out, percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.signal import SignalFigures
 
 COLUMNS = (

@@ -7,8 +7,8 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import by_option, print_report
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
-from hillclimb.cli.shell.run_reference import RUN_REFERENCE
 from hillclimb.cli.terminal.console import print_json
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 
 
 @main.command()

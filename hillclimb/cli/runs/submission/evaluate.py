@@ -10,8 +10,8 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
-from hillclimb.cli.shell.run_reference import RUN_AT_STEP
 from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.client.client import Client
 from hillclimb.client.errors import NoCheckpoint
 from hillclimb.client.spec_file import assign

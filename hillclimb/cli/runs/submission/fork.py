@@ -10,8 +10,8 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.compare import print_differences
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
-from hillclimb.cli.shell.run_reference import RUN_AT_STEP
 from hillclimb.cli.terminal.console import out, print_json, print_text
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.client.spec_file import read_assignments
 from hillclimb.protocol.payloads.runs import ForkPayload
 

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from hillclimb.cli.commands import main
-from hillclimb.cli.shell.run_reference import RunReference
 from hillclimb.cli.terminal.exits import Exit
+from hillclimb.cli.terminal.run_reference import RunReference
 from hillclimb.client.errors import RunUnknown
 from hillclimb.client.resources.references import split_step
 from tests.api.fixtures.serving import Served

@@ -1,4 +1,4 @@
-"""What a run has shown: its first and last evaluation, and the line that concludes its training."""
+"""The result of a run: its first and last evaluation, and the line that concludes its training."""
 
 from __future__ import annotations
 
