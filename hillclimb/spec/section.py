@@ -9,7 +9,6 @@ from functools import cache
 from typing import Annotated, Any, get_args
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from hillclimb.spec.documented import Documented
 
@@ -18,8 +17,7 @@ EnvKey = Annotated[str, Field(pattern=rf"^{ENV_KEY_PATTERN.pattern}$")]
 """Key of an environment, as its platform spells it. It is part of metric names, keys of tasks and
 addresses of pages, so it has no slash, colon, space or quote."""
 ENV_KEY_FORM = "letters, digits, '.', '_' and '-', starting with a letter, at most 64 of them"
-_NOT_TRUTH = PydanticCustomError(
-    "not_true_or_false",
+_NOT_TRUTH = (
     "it is true or false, as YAML reads yes, no, on and off too: write a number, or a text in"
     " quotes",
 )
@@ -39,8 +37,13 @@ class Section(Documented):
 
         YAML reads yes, no, on and off as them.
         """
-        mistakes = [
-            InitErrorDetails(type=_NOT_TRUTH, loc=(name,), input=value)
+        mistakes: list[Any] = [
+            {
+                "type": "value_error",
+                "loc": (name,),
+                "input": value,
+                "ctx": {"error": ValueError(_NOT_TRUTH)},
+            }
             for name, value in (values.items() if isinstance(values, dict) else ())
             if isinstance(value, bool) and not _takes_truth(cls, name)
         ]

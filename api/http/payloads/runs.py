@@ -38,8 +38,8 @@ def describe_run(session: Session, run: Run) -> RunPayload:
     more = {"queue": _queue(session, run), "attempts": attempts, "spec": run.spec}
     cost = forecast_of_run(session, run, now=utc_now())
     result = result_of_run(session, run)
-    shown = {"result": result, "conclusion": conclusion_of_run(session, run, result)}
-    return RunPayload.model_validate({**_facts(run), **more, "cost": cost, **shown})
+    outcome = {"result": result, "conclusion": conclusion_of_run(session, run, result)}
+    return RunPayload.model_validate({**_facts(run), **more, "cost": cost, **outcome})
 
 
 def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
