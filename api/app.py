@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.routing import Route
 
 from api.clusters.cloud_worker import require_cloud_worker
@@ -19,6 +19,7 @@ from api.http.measurement.requests import RequestTimer
 from api.http.middleware import RequestEdge
 from api.http.oidc.provider import OidcClient, Provider
 from api.http.requests.gate import Gate, gated
+from api.http.requests.query import refuse_unknown_query
 from api.http.requests.rates import Rates
 from api.http.requests.services import Services
 from api.http.requests.thread_pools import DatasetPools
@@ -139,6 +140,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
         lifespan=_lifespan,
         docs_url="/docs",
         redoc_url=None,
+        dependencies=[Depends(refuse_unknown_query)],
     )
     app.state.settings, app.state.task_queue = settings, task_queue
     own = [route for route in app.routes if isinstance(route, Route)]

@@ -112,6 +112,8 @@ def cli_page() -> str:
         Exit.REFUSED: "the service refused: bad spec, wrong state, missing right",
         Exit.NOT_FOUND: "the run, checkpoint or rollout does not exist",
         Exit.RUN_PAUSED: "the run that was waited for is paused, until somebody resumes it",
+        Exit.NOTHING_LEARNED: "the training run that was waited for succeeded, but no step could"
+        " change its policy; its last line says why",
         Exit.INTERRUPTED: "Ctrl-C; the watched run continues",
     }
     lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,7 +119,11 @@ def _invalid(request: Request, error: Exception) -> Response:
     details = error.errors()
     if details and details[0]["type"] == "json_invalid":
         return respond(request, MALFORMED, _json_mistake(details[0]))
-    errors = [_explain(detail) for detail in details]
+    # A value that fits no branch of a union has an error per branch.
+    errors = list(
+        {error.pointer: error for error in reversed(list(map(_explain, details)))}.values()
+    )
+    errors.reverse()
     return respond(request, INVALID, "; ".join(e.message for e in errors), errors)
 
 
@@ -128,10 +134,22 @@ def _json_mistake(detail: dict[str, Any]) -> str:
 
 def _explain(detail: dict[str, Any]) -> SpecProblem:
     place, *path = detail["loc"]
+    if place != "body":
+        # What follows the name are pydantic's own words for the branches of a union.
+        path = [*path[:1], *(part for part in path[1:] if isinstance(part, int))]
     pointer = "".join(f"/{part}" for part in path)
     where = f"{place} {'.'.join(str(part) for part in path)}".strip()
-    message = f"{where}: {sentence_of(detail)}"
+    message = f"{where}: {sentence_of(detail)}{_nearest(detail)}"
     return SpecProblem(pointer=pointer, code=str(detail["type"]), message=message)
+
+
+def _nearest(detail: dict[str, Any]) -> str:
+    """Return which possible value is nearest to a misspelt one, as the end of a sentence."""
+    if detail["type"] not in ("enum", "literal_error"):
+        return ""
+    known = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+    close = difflib.get_close_matches(str(detail.get("input")), known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _unstorable(request: Request, _error: Exception) -> Response:

@@ -167,6 +167,9 @@ def _kind(status: HTTPStatus, code: str, title: str, *, retryable: bool = False)
 
 
 MALFORMED = _kind(HTTPStatus.BAD_REQUEST, "malformed", "The request cannot be read")
+TOO_SLOW = _kind(
+    HTTPStatus.REQUEST_TIMEOUT, "body_timeout", "The body did not arrive", retryable=True
+)
 NOT_FOUND = _kind(HTTPStatus.NOT_FOUND, "not_found", "Not found")
 METHOD_NOT_ALLOWED = _kind(
     HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", "The path does not support the method"

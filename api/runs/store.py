@@ -26,6 +26,8 @@ class RunFilters:
     """A part of the name, case-insensitive."""
     tags: tuple[str, ...] = ()
     """A run has all of them."""
+    match: str | None = None
+    """The name, or the beginning of the id with or without `run_`."""
     created_after: datetime | None = None
     created_before: datetime | None = None
 
@@ -77,6 +79,10 @@ def list_runs(
         query = query.where(Run.name.icontains(filters.name, autoescape=True))
     if filters.tags:
         query = query.where(Run.tags.contains(list(filters.tags)))
+    if filters.match is not None:
+        start = f"run_{filters.match.removeprefix('run_')}"
+        is_meant = (Run.name == filters.match) | Run.id.startswith(start, autoescape=True)
+        query = query.where(is_meant)
     if filters.created_after is not None:
         query = query.where(Run.created_at > filters.created_after)
     if filters.created_before is not None:

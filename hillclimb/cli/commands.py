@@ -14,12 +14,14 @@ from hillclimb.cli.runs.results import (
     compare,
     compute,
     judge,
+    metrics,
     patterns,
     rescore,
     signal,
     verdicts,
 )
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
+from hillclimb.cli.shell import first_spec, session
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
 from hillclimb.cli.tools import fleet, migrate, slack, tinker, trace
@@ -58,6 +60,9 @@ __all__ = [
     "mcp",
     "migrate",
     "notes",
+    "metrics",
+    "first_spec",
+    "session",
     "patterns",
     "presets",
     "probe",

@@ -20,6 +20,7 @@ from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
 from hillclimb.client.resources.project_defaults import Defaults
+from hillclimb.client.resources.references import find_run
 from hillclimb.client.resources.results import Results
 from hillclimb.client.resources.secrets import Secrets
 from hillclimb.client.resources.slack import SlackLinks
@@ -153,6 +154,10 @@ class Client(Results):
         """Return one run."""
         return self._http.get(RunPayload, of_run(run_id))
 
+    def find_run(self, reference: str) -> str:
+        """Return the id of a run by id, unique prefix, name or `@last`: see `find_run`."""
+        return find_run(self.runs, reference)
+
     def cancel(self, run_id: str) -> RunPayload:
         """Cancel the run; repeating it changes nothing."""
         return self._http.request(RunPayload, "POST", of_run(run_id, "cancel"))
@@ -227,20 +232,27 @@ class Client(Results):
         attempt: int | None = None,
         filters: Mapping[str, str | None] | None = None,
     ) -> Iterator[LogPayload]:
-        """Yield pages of a growing log until its attempt has ended; retries as `follow` does."""
-        retry, after = RetryOutages(self.url), 0
+        """Yield pages of a growing log until the run has ended; retries as `follow` does.
+
+        From the newest attempt on, through later attempts and pauses; with `attempt` only its log.
+        """
+        retry, after, number = RetryOutages(self.url), 0, attempt
         while True:
             page: LogPayload | None = None
+            grew = False
             with retry:
-                page = self.logs(run_id, attempt=attempt, after=after, filters=filters)
+                page = self.logs(run_id, attempt=number, after=after, filters=filters)
                 retry.reset()
-            grew = page is not None and page.next_offset > after
+                number, grew = page.attempt or None, page.next_offset > after
+                if page.ended and not grew:
+                    if attempt is not None or self.run(run_id).attempt <= page.attempt:
+                        return
+                    number, after = page.attempt + 1, 0
+                    continue
             if page is not None and grew:
                 after = page.next_offset
                 yield page
-            elif page is not None and page.ended:
-                return
-            if not grew:
+            else:
                 time.sleep(LOGS_PAUSE_S)
 
     def clusters(self, run_id: str) -> ClusterList:

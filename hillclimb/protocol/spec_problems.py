@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hillclimb.spec.rules.old_names import new_place
+from hillclimb.spec.rules.written_forms import written_form
 from hillclimb.spec.run import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
@@ -71,6 +72,11 @@ def _explain_one(detail: Mapping[str, Any]) -> SpecProblem:
 
 def sentence_of(detail: Mapping[str, Any]) -> str:
     """Return the message of a pydantic error, without its prefix to our own sentences."""
+    if detail["type"] == "string_pattern_mismatch":
+        form = written_form(detail["ctx"]["pattern"])
+        if form is not None:
+            start = f"{detail['input']!r:.60} cannot be used: " if "input" in detail else ""
+            return f"{start}write {form}"
     return str(detail["msg"]).removeprefix("Value error, ")
 
 

@@ -6,11 +6,12 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import print_json, print_text
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.runs import RunPayload
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--tag", "add_tags", multiple=True, metavar="TAG", help="Add a tag; repeatable.")
 @click.option(
     "--untag", "remove_tags", multiple=True, metavar="TAG", help="Remove a tag; repeatable."

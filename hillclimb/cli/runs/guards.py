@@ -13,6 +13,7 @@ from hillclimb.cli.terminal.console import (
     table,
     timestamp,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.events import GuardPayload, GuardTripPayload
 
 COLUMNS = ("guard", "policy", "state", "measured>", "limit>", "trips>")
@@ -20,7 +21,7 @@ STYLES = {"tripped": "red", "armed": "green"}
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--acknowledge", metavar="GUARD", help="Note that you have seen why GUARD tripped.")
 @command
 def guards(*, run_id: str, acknowledge: str | None, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import HillclimbError
 from hillclimb.protocol.payloads.events import EventPayload
@@ -39,7 +40,7 @@ class StepNotCompleted(HillclimbError):
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--step", type=click.IntRange(1), required=True, help="The training step.")
 @command
 def trace(*, run_id: str, step: int, as_json: bool) -> None:

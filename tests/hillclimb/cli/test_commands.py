@@ -40,7 +40,7 @@ def spec_file(tmp_path: Path) -> str:
 def test_submit_creates_the_run_that_list_and_show_then_know(hc: Invoke, spec_file: str) -> None:
     run = from_json(hc("submit", spec_file, "--set", "optimizer.lr=5e-4", "--json"))
     assert run["spec"]["optimizer"]["lr"] == 5e-4
-    assert run["id"] in hc("runs").stdout
+    assert run["id"][:14] in hc("runs").stdout
     assert "mine" in hc("show", run["id"]).stdout
 
 

@@ -28,6 +28,7 @@ from api.http.requests.context import (
 )
 from api.http.requests.cursor import read_cursor, sign_cursor
 from api.http.requests.stopping import stop_run
+from api.results.evals.conclusion import result_of_run
 from api.runs import store
 from api.runs.errors import (
     CheckpointMisfit,
@@ -53,6 +54,9 @@ from api.tables.access.secrets.errors import SecretMissing
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 from hillclimb.spec.section import MAX_TAGS, Tag
 
+MAX_RESULTS = 50
+"""Runs of a page with results: each costs a comparison of two evaluations."""
+
 router = APIRouter(
     prefix="/v1/runs",
     tags=["runs"],
@@ -69,6 +73,7 @@ IdempotencyKey = Annotated[
         description="A repeated request with the same key and body gets the first response.",
     ),
 ]
+WithResults = Annotated[bool, Query(description="With `result`, of at most 50 runs.")]
 SPEC_PROBLEMS = (
     MALFORMED,
     TOO_LARGE,
@@ -93,6 +98,10 @@ def read_filters(
         list[Tag] | None,
         Query(max_length=MAX_TAGS, description="Runs that have every one of these tags."),
     ] = None,
+    match: Annotated[
+        str | None,
+        Query(min_length=1, max_length=120, description="The name, or the beginning of the id."),
+    ] = None,
     created_after: Annotated[AwareDatetime | None, Query()] = None,
     created_before: Annotated[AwareDatetime | None, Query()] = None,
 ) -> RunFilters:
@@ -101,6 +110,7 @@ def read_filters(
         status=tuple(sorted(status or ())),
         name=name,
         tags=tuple(sorted(set(tag or ()))),
+        match=match,
         created_after=created_after,
         created_before=created_before,
     )
@@ -159,9 +169,16 @@ def list_runs(
     filters: Filters,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
+    results: WithResults = False,  # noqa: FBT002 (a query parameter)
 ) -> RunList:
-    """Return one page; `next_cursor` leads to the next."""
-    return _page(services, caller.project_id, filters, cursor=cursor, limit=limit)
+    """Return one page; `next_cursor` leads to the next.
+
+    With `results=true` each run has pass@1 of its first and last evaluation, and the verdict.
+    """
+    if results:
+        limit = min(limit, MAX_RESULTS)
+    page = (cursor, limit)
+    return _page(services, caller.project_id, filters, page, with_results=results)
 
 
 @router.get(
@@ -284,8 +301,14 @@ def _stop(
 
 
 def _page(
-    services: Services, project_id: str, filters: RunFilters, *, cursor: str | None, limit: int
+    services: Services,
+    project_id: str,
+    filters: RunFilters,
+    page_of: tuple[str | None, int],
+    *,
+    with_results: bool,
 ) -> RunList:
+    cursor, limit = page_of
     scope = {"project": project_id, "filters": repr(filters)}
     after = None
     if cursor is not None:
@@ -293,10 +316,11 @@ def _page(
         after = (datetime.fromisoformat(moment), run_id)
     with services.database.transaction() as session:
         runs = store.list_runs(session, project_id, filters, after=after, limit=limit + 1)
-    page, has_more = runs[:limit], len(runs) > limit
+        page, has_more = runs[:limit], len(runs) > limit
+        results = [result_of_run(session, run) if with_results else None for run in page]
     position = [page[-1].created_at.isoformat(), page[-1].id] if has_more else None
     return RunList(
-        data=[summarise_run(run) for run in page],
+        data=[summarise_run(*pair) for pair in zip(page, results, strict=True)],
         has_more=has_more,
         next_cursor=sign_cursor(position, scope, secret=services.cursor_secret)
         if position

@@ -11,6 +11,7 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.client.client import Client
 from hillclimb.client.errors import NoCheckpoint
 from hillclimb.client.spec_file import assign
@@ -21,7 +22,7 @@ MAX_NAME = 120
 
 
 @main.command("eval")
-@click.argument("source", metavar="RUN[@STEP]")
+@click.argument("source", metavar="RUN[@STEP]", type=RUN_AT_STEP)
 @SET
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
 @command
