@@ -82,7 +82,7 @@ function drawTable() {
     const key = row.dataset.env;
     const pick = (value) => (key === "all" ? value?.all : value?.[group]?.[key]);
     const series = evals.map(pick).filter(Boolean);
-    drawRow(row, key, series, steps.map(pick).filter((rate) => rate && rate.pass_at_1 !== null));
+    drawRow(row, key, series, failuresOf(key, group), steps.map(pick).filter((rate) => rate && rate.pass_at_1 !== null));
   }
   const latest = evals.at(-1)?.all;
   at("coverage").textContent = latest
@@ -110,13 +110,23 @@ function namedRow(name, pattern) {
   return row;
 }
 
-function drawRow(row, key, series, training) {
+// The page of the rollouts behind a cell: those that failed in the newest evaluation.
+function failuresOf(key, group) {
+  const step = Math.max(-1, ...(model.evals.get(decoding) ?? new Map()).keys());
+  if (step < 0 || (group !== "envs" && key !== "all")) return null;
+  const query = new URLSearchParams({ outcome: "failed", split: "eval", decoding, step });
+  if (key !== "all") query.set("env", key);
+  return `/runs/${state.run.id}/rollouts?${query}`;
+}
+
+function drawRow(row, key, series, failures, training) {
   const cell = (name) => row.querySelector(`[data-cell=${name}]`);
   const before = series[0]?.pass_at_1 ?? null;
   const now = series.at(-1)?.pass_at_1 ?? null;
   const change = series.length > 1 && before !== null && now !== null ? 100 * (now - before) : null;
   cell("before").textContent = percent(before);
-  cell("now").textContent = percent(now);
+  cell("now").replaceChildren(failures && now !== null && now < 1
+    ? html("a", { href: failures, title: "show the rollouts that failed" }, percent(now)) : percent(now));
   const atN = series.at(-1)?.pass_at_n;
   cell("at-n").textContent = percent(atN?.value ?? null);
   cell("at-n").title = atN ? `95 % interval ${percent(atN.low)} to ${percent(atN.high)}${series.length > 1 ? `, before ${percent(series[0].pass_at_n?.value ?? null)}` : ""}` : "";
@@ -183,11 +193,24 @@ function drawEvents() {
 }
 
 function drawTabs() {
-  at("tabs").replaceChildren(...[...model.evals.keys()].map((name) => {
-    const button = html("button", { type: "button", role: "tab", "aria-selected": String(name === decoding) }, name);
-    button.addEventListener("click", () => { decoding = name; schedule(); });
-    return button;
-  }));
+  const names = [...model.evals.keys()];
+  if (at("tabs").childElementCount !== names.length) at("tabs").replaceChildren(...names.map(tab));
+  for (const button of at("tabs").children) {
+    const isChosen = button.textContent === decoding;
+    button.setAttribute("aria-selected", String(isChosen));
+    button.tabIndex = isChosen ? 0 : -1;
+  }
+}
+
+function tab(name) {
+  const button = html("button", { type: "button", role: "tab" }, name);
+  button.addEventListener("click", () => { decoding = name; schedule(); });
+  button.addEventListener("keydown", (press) => {
+    const next = { ArrowLeft: button.previousElementSibling, ArrowRight: button.nextElementSibling }[press.key];
+    next?.click();
+    next?.focus();
+  });
+  return button;
 }
 
 function draw() {
