@@ -36,7 +36,14 @@ from api.http.routes.results import (
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
 from api.http.routes.studies import campaigns, experiments, exports, imports, issues
-from api.http.routes.web import dashboard, dataset_pages, machine_pages, run_pages, sessions
+from api.http.routes.web import (
+    dashboard,
+    dataset_pages,
+    machine_pages,
+    run_actions,
+    run_pages,
+    sessions,
+)
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
@@ -87,6 +94,7 @@ ROUTERS = (
     dashboard.router,
     dataset_pages.router,
     machine_pages.router,
+    run_actions.router,
     run_pages.router,
 )
 

@@ -49,6 +49,7 @@ function drawHead() {
   if (model.status !== state.run.status) {
     state.run.status = model.status;
     fetchRun();
+    fetchActions();
   }
   if (model.status === "running") {
     const doing = { eval: "evaluating", rollout: "sampling rollouts", train: "taking the gradient step",
@@ -121,7 +122,7 @@ function failuresOf(key, group) {
 
 function drawRow(row, key, series, failures, training) {
   const cell = (name) => row.querySelector(`[data-cell=${name}]`);
-  const before = series[0]?.pass_at_1 ?? null;
+  const before = series.length > 1 ? series[0].pass_at_1 : null;
   const now = series.at(-1)?.pass_at_1 ?? null;
   const change = series.length > 1 && before !== null && now !== null ? 100 * (now - before) : null;
   cell("before").textContent = percent(before);
@@ -135,7 +136,7 @@ function drawRow(row, key, series, failures, training) {
   cell("n").textContent = series.at(-1)?.n ?? "–";
   const rate = series.at(-1);
   cell("interval").replaceChildren(...(rate && now !== null
-    ? [intervalBar({ low: rate.low, high: rate.high, now, before: series.length > 1 ? before : null })] : []));
+    ? [intervalBar({ low: rate.low, high: rate.high, now, before })] : []));
   cell("spark").replaceChildren(sparkline(training.map((one) => one.pass_at_1)));
   drawVerdict(cell("verdict"), key);
 }
@@ -163,13 +164,20 @@ function drawCharts() {
       .map(([x, value]) => ({ x, y: value.all.pass_at_1, low: value.all.low, high: value.all.high })),
   }));
   legend(at("eval-legend"), evals);
-  lineChart(at("eval-chart"), { series: evals, xMax: model.total, hint: "The first evaluation will appear here." });
+  lineChart(at("eval-chart"), { series: evals, xMax: model.total, hint: evalHint() });
   const raw = [...model.steps].sort((a, b) => a[0] - b[0]).filter(([, value]) => Number.isFinite(value.reward))
     .map(([x, value]) => ({ x, y: value.reward }));
   const smooth = smoothed(raw);
   const reward = [{ name: "each step", color: "c0", points: raw, thin: true }, { name: "smoothed (last 5 steps)", color: "c0", points: smooth }];
   legend(at("reward-legend"), reward.slice(1));
-  lineChart(at("reward-chart"), { series: reward, xMax: model.total, hint: "The first training step will appear here." });
+  lineChart(at("reward-chart"), { series: reward, xMax: model.total, hint: stepHint() });
+}
+
+const evalHint = () => hasEnded(model) ? "No evaluation was completed." : "The first evaluation will appear here.";
+
+function stepHint() {
+  if (state.kind === "eval") return "An evaluation takes no training steps.";
+  return hasEnded(model) ? "No training step was completed." : "The first training step will appear here.";
 }
 
 function smoothed(points) {
@@ -230,6 +238,13 @@ async function fetchRun() {
   if (answer.ok && model.status !== "running") setBanner(await answer.json());
 }
 
+// What can be done depends on the status. An open form stays until it is closed or sent.
+async function fetchActions() {
+  if (at("actions").querySelector("details[open]")) return;
+  const answer = await fetch(`/dashboard/runs/${state.run.id}/actions`);
+  if (answer.ok) at("actions").replaceWith(new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("actions"));
+}
+
 // The cost of machines changes by the minute, and with every event about them.
 const MACHINES_EVERY_MS = 20000;
 const MACHINE_EVENTS = ["cluster.changed", "cluster.offer_tried", "budget.warned", "budget.extended", "run.status_changed", "step.completed"];
@@ -254,7 +269,7 @@ async function fetchMachines() {
 }
 
 async function fetchReport() {
-  if (!takesSteps) return;
+  if (!takesSteps || ![...model.evals.values()].some((points) => points.size > 1)) return;
   const answer = await fetch(`/v1/runs/${state.run.id}/evals/report`, { headers: { accept: "application/json" } });
   if (answer.ok) {
     const fresh = await answer.json();
@@ -275,6 +290,7 @@ function follow() {
     stream.addEventListener(type, (message) => { apply(model, JSON.parse(message.data)); schedule(); });
   }
   if (state.report) stream.addEventListener(state.report, () => location.reload());
+  stream.addEventListener("checkpoint.saved", fetchActions);
   stream.addEventListener("eval.completed", () => { if (!hasEnded(model)) fetchReport(); });
   for (const type of MACHINE_EVENTS) stream.addEventListener(type, fetchMachines);
   stream.addEventListener("end", () => {

@@ -175,7 +175,7 @@ def cancel_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
     """Cancel a run; a running trainer saves a checkpoint first. Idempotent."""
-    return _stop(services, caller, run_id, background, control.cancel)
+    return stop_run(services, caller, run_id, background, control.cancel)
 
 
 @router.post(
@@ -188,7 +188,7 @@ def pause_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
     """Pause a run and release its slot or cluster; its trainer saves a checkpoint first."""
-    return _stop(services, caller, run_id, background, control.pause)
+    return stop_run(services, caller, run_id, background, control.pause)
 
 
 @router.post(
@@ -253,7 +253,7 @@ def fork_run(
     return _answer(services, admitted, background)
 
 
-def _stop(
+def stop_run(
     services: Services,
     caller: Principal,
     run_id: str,

@@ -11,7 +11,8 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from api.http.dashboard.headers import PAGE_HEADERS
 from api.http.dashboard.pages import list_row, run_banner, run_contents
-from api.http.dashboard.sessions import COOKIE, read_session
+from api.http.dashboard.run.actions import actions_contents
+from api.http.dashboard.sessions import COOKIE, form_token, read_session
 from api.http.dashboard.templating import STATIC, render_page
 from api.http.problems import NOT_FOUND, Problem
 from api.http.requests.context import Reader, ServicesDep
@@ -60,7 +61,7 @@ def runs_page(services: ServicesDep, caller: Visitor) -> Response:
 
 
 @router.get("/runs/{run_id}")
-def run_page(services: ServicesDep, caller: Visitor, run_id: str) -> Response:
+def run_page(request: Request, services: ServicesDep, caller: Visitor, run_id: str) -> Response:
     """Show one run; its script keeps the page up to date."""
     if caller is None:
         return redirect_to_login(f"/runs/{run_id}")
@@ -68,7 +69,9 @@ def run_page(services: ServicesDep, caller: Visitor, run_id: str) -> Response:
     try:
         with open_run(services, caller, run_id) as (session, run):
             contents = run_contents(session, run, now=utc_now())
-            return show_page("run", **contents)
+            token = form_token(request.cookies.get(COOKIE, ""), secret=services.cursor_secret)
+            actions = actions_contents(session, run, caller, token=token)
+            return show_page("run", **contents, actions=actions)
     except RunNotFound as error:
         return show_page("problem", status=404, title="No such run", detail=str(error))
 

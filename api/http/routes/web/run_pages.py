@@ -1,4 +1,4 @@
-"""Pages of one run beyond its first: rollouts."""
+"""Pages of one run beyond its first: rollouts, checkpoints, configuration, attempts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
+from api.http.dashboard.run.record import (
+    attempts_contents,
+    checkpoints_contents,
+    config_contents,
+)
 from api.http.dashboard.run.rollouts import rollout_contents, rollouts_contents
 from api.http.requests.context import Reader, Services, ServicesDep
 from api.http.requests.reads import open_run
@@ -17,6 +22,7 @@ from api.http.routes.web.dashboard import Visitor, redirect_to_login, show_page
 from api.results.artifacts.errors import ArtifactNotFound
 from api.results.artifacts.trajectories import find_outcome, read_trajectory
 from api.runs.errors import RunNotFound
+from api.runs.journal import utc_now
 from api.tables import Run
 from api.tables.access.identity import Principal, Scope
 from hillclimb.protocol.payloads.results.rollouts import StoredTrajectory
@@ -119,6 +125,35 @@ def rollout_page(  # noqa: PLR0913 (one per part of the address)
     except ArtifactNotFound as error:
         return show_page("problem", status=404, title="No such rollout", detail=str(error))
     return show_page("run/rollout", run=rollouts[0]["run"], rollouts=rollouts)
+
+
+@router.get("/runs/{run_id}/checkpoints")
+def checkpoints_page(
+    request: Request, services: ServicesDep, caller: Visitor, run_id: str
+) -> Response:
+    """Show the checkpoints with their qualification."""
+    return show_run(request, services, caller, run_id, "run/checkpoints", checkpoints_contents)
+
+
+@router.get("/runs/{run_id}/config")
+def config_page(request: Request, services: ServicesDep, caller: Visitor, run_id: str) -> Response:
+    """Show the resolved spec and its difference to the parent's."""
+    return show_run(request, services, caller, run_id, "run/config", config_contents)
+
+
+@router.get("/runs/{run_id}/attempts")
+def attempts_page(
+    request: Request, services: ServicesDep, caller: Visitor, run_id: str
+) -> Response:
+    """Show the attempts, where their time went, and the guards."""
+    return show_run(
+        request,
+        services,
+        caller,
+        run_id,
+        "run/attempts",
+        lambda session, run: attempts_contents(session, run, now=utc_now()),
+    )
 
 
 def _rollout(services: Services, caller: Reader, run_id: str, rollout_id: str) -> Contents:
