@@ -41,6 +41,7 @@ from api.http.routes.web import (
     dataset_pages,
     machine_pages,
     run_actions,
+    run_list,
     run_pages,
     sessions,
 )
@@ -95,6 +96,7 @@ ROUTERS = (
     dataset_pages.router,
     machine_pages.router,
     run_actions.router,
+    run_list.router,
     run_pages.router,
 )
 

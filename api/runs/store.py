@@ -22,6 +22,8 @@ class RunFilters:
     """Filters of a list of runs; null does not filter."""
 
     status: tuple[str, ...] = ()
+    kind: str | None = None
+    """`kind` of the spec."""
     name: str | None = None
     """A part of the name, case-insensitive."""
     created_after: datetime | None = None
@@ -71,6 +73,8 @@ def list_runs(
     query = select(Run).where(Run.project_id == project_id)
     if filters.status:
         query = query.where(Run.status.in_(filters.status))
+    if filters.kind is not None:
+        query = query.where(Run.spec["kind"].astext == filters.kind)
     if filters.name is not None:
         query = query.where(Run.name.icontains(filters.name, autoescape=True))
     if filters.created_after is not None:

@@ -96,29 +96,6 @@ _ON_CLUSTERS = {
 }
 
 
-def list_row(run: Run, *, now: datetime) -> dict[str, Any]:
-    """Return a run as a row of the list page."""
-    return {
-        "id": run.id,
-        "name": run.name,
-        "status": run.status,
-        "step": run.progress_step,
-        "total": run.progress_total,
-        "attempt": run.attempt,
-        "created_at": run.created_at,
-        "duration": _duration(run, now),
-        "is_moving": run.ended_at is None and run.status != RunStatus.PAUSED,
-    }
-
-
-def _duration(run: Run, now: datetime) -> str:
-    if run.started_at is None:
-        return "–"
-    seconds = int(((run.ended_at or now) - run.started_at).total_seconds())
-    hours, minutes = seconds // 3600, seconds // 60 % 60
-    return f"{hours}:{minutes:02d}:{seconds % 60:02d}" if hours else f"{minutes}:{seconds % 60:02d}"
-
-
 def _run_state(run: Run) -> dict[str, Any]:
     return {
         "id": run.id,

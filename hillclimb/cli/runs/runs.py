@@ -31,13 +31,14 @@ MAX_WARNINGS = 50
 
 @main.command()
 @click.option("--status", help="Only runs in this status.")
+@click.option("--kind", help="Only train, eval, probe, validate or preview.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
 @click.option("--cursor", help="Cursor of the next page.")
 @command
-def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -> None:
+def runs(*, limit: int, cursor: str | None, as_json: bool, **filters: str | None) -> None:
     """List runs, newest first."""
     with connect() as client:
-        page = client.runs(status=status, limit=limit, cursor=cursor)
+        page = client.runs(limit=limit, cursor=cursor, **filters)
     if as_json:
         print_json(page)
         return

@@ -46,6 +46,7 @@ from api.scheduling import control
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
+from hillclimb.spec.sections import RunKind
 
 NUM_TO_ENQUEUE = 5
 """Waiting runs to check when a slot may have become free."""
@@ -83,12 +84,14 @@ NO_RUN = KINDS[RunNotFound]
 def read_filters(
     status: Annotated[list[RunStatus] | None, Query()] = None,
     name: Annotated[str | None, Query(max_length=120, description="Part of the name.")] = None,
+    kind: Annotated[RunKind | None, Query(description="Kind of the spec.")] = None,
     created_after: Annotated[AwareDatetime | None, Query()] = None,
     created_before: Annotated[AwareDatetime | None, Query()] = None,
 ) -> RunFilters:
     """Return the filters of the query string."""
     return RunFilters(
         status=tuple(sorted(status or ())),
+        kind=kind,
         name=name,
         created_after=created_after,
         created_before=created_before,

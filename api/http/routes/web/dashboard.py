@@ -1,4 +1,4 @@
-"""Pages of runs: the list, one run, and the static files of all pages."""
+"""The page of a run, and the static files of all pages."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from api.http.dashboard.headers import PAGE_HEADERS
-from api.http.dashboard.pages import list_row, run_banner, run_contents
+from api.http.dashboard.pages import run_banner, run_contents
 from api.http.dashboard.run.actions import actions_contents
 from api.http.dashboard.sessions import COOKIE, form_token, read_session
 from api.http.dashboard.templating import STATIC, render_page
 from api.http.problems import NOT_FOUND, Problem
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import open_run
-from api.runs import store
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
-from api.runs.store import RunFilters
 from api.tables.access.identity import NotAuthenticated, Principal, Scope
 
 router = APIRouter(include_in_schema=False)
 
-LIST_LIMIT = 100
 FILES = {path.name: path for path in STATIC.iterdir()}
 """The files that are served, by name; requests never name a path."""
 
@@ -43,21 +40,6 @@ def visitor(request: Request, services: ServicesDep) -> Principal | None:
 
 
 Visitor = Annotated[Principal | None, Depends(visitor)]
-
-
-@router.get("/")
-def runs_page(services: ServicesDep, caller: Visitor) -> Response:
-    """Show the newest runs of the caller's project."""
-    if caller is None:
-        return redirect_to_login("/")
-    caller.require(Scope.RUNS_READ)
-    with services.database.transaction() as session:
-        runs = store.list_runs(
-            session, caller.project_id, RunFilters(), after=None, limit=LIST_LIMIT + 1
-        )
-        rows = [list_row(run, now=utc_now()) for run in runs[:LIST_LIMIT]]
-    is_moving = any(row["is_moving"] for row in rows)
-    return show_page("runs", runs=rows, has_more=len(runs) > LIST_LIMIT, is_moving=is_moving)
 
 
 @router.get("/runs/{run_id}")
