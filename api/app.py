@@ -44,6 +44,7 @@ from api.http.routes.web import (
     run_list,
     run_pages,
     sessions,
+    studies,
 )
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
@@ -98,6 +99,7 @@ ROUTERS = (
     run_actions.router,
     run_list.router,
     run_pages.router,
+    studies.router,
 )
 
 

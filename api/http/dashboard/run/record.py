@@ -51,7 +51,7 @@ def config_contents(session: Session, run: Run) -> dict[str, Any]:
         "config": json.dumps(run.spec, indent=2, ensure_ascii=False),
         "parent": parent,
         "differences": [
-            {"key": _dotted(each["pointer"]), "a": _value(each["a"]), "b": _value(each["b"])}
+            {"key": dotted(each["pointer"]), "a": _value(each["a"]), "b": _value(each["b"])}
             for each in differences
         ],
     }
@@ -67,6 +67,12 @@ def attempts_contents(session: Session, run: Run, *, now: datetime) -> dict[str,
         "guards": guards["guards"],
         "trips": guards["trips"],
     }
+
+
+def dotted(pointer: str) -> str:
+    """Return a JSON pointer as a dotted key."""
+    parts = pointer.removeprefix("/").split("/")
+    return ".".join(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
 def _attempt(attempt: Attempt, *, now: datetime) -> dict[str, Any]:
@@ -107,11 +113,6 @@ def _parent(session: Session, run: Run) -> Run | None:
         return store.get_run(session, run.project_id, named["run_id"])
     except RunNotFound:
         return None
-
-
-def _dotted(pointer: str) -> str:
-    parts = pointer.removeprefix("/").split("/")
-    return ".".join(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
 def _value(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Pages of one run beyond its first: rollouts, checkpoints, configuration, attempts."""
+"""Pages of one run beyond its first: rollouts, metrics, checkpoints, configuration, attempts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
+from api.http.dashboard.run.metrics import metrics_contents
 from api.http.dashboard.run.record import (
     attempts_contents,
     checkpoints_contents,
@@ -125,6 +126,12 @@ def rollout_page(  # noqa: PLR0913 (one per part of the address)
     except ArtifactNotFound as error:
         return show_page("problem", status=404, title="No such rollout", detail=str(error))
     return show_page("run/rollout", run=rollouts[0]["run"], rollouts=rollouts)
+
+
+@router.get("/runs/{run_id}/metrics")
+def metrics_page(request: Request, services: ServicesDep, caller: Visitor, run_id: str) -> Response:
+    """Show any of the stored series, by step or by wall clock."""
+    return show_run(request, services, caller, run_id, "run/metrics", metrics_contents)
 
 
 @router.get("/runs/{run_id}/checkpoints")
