@@ -111,7 +111,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
         version=_version(),
         description="Training as a service for reinforcement learning of tool-use agents.",
         lifespan=_lifespan,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
     )
     app.state.settings, app.state.task_queue = settings, task_queue

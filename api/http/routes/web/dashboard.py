@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mimetypes
 from typing import Annotated
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from api.http.dashboard.headers import PAGE_HEADERS
 from api.http.dashboard.pages import run_banner, run_contents
+from api.http.dashboard.reference import reference_page
 from api.http.dashboard.run.actions import actions_contents
 from api.http.dashboard.sessions import COOKIE, form_token, read_session
 from api.http.dashboard.templating import STATIC, render_page
@@ -63,6 +65,13 @@ def banner(services: ServicesDep, caller: Reader, run_id: str) -> Response:
     """Return the banner: a sentence on the run's status."""
     with open_run(services, caller, run_id) as (session, run):
         return JSONResponse(run_banner(session, run, now=utc_now()))
+
+
+@router.get("/docs")
+def docs_page(request: Request) -> Response:
+    """Show the reference of the API; needs no network and no key, as `/openapi.json`."""
+    page = reference_page(json.dumps(request.app.openapi()))
+    return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
 @router.get("/static/{name}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from sqlalchemy.orm import Session
 
 from api.http.dashboard.studies.compare import compare_contents
 from api.http.requests.context import Services, ServicesDep
@@ -52,11 +53,13 @@ def _compared(
     services: Services, caller: Principal, texts: tuple[str, str], decoding: str
 ) -> Contents:
     with services.database.transaction() as session:
-        points = []
-        for text in texts:
-            match = POINT.fullmatch(text)
-            if match is None:
-                raise ValueError(f"{text!r} is neither RUN nor RUN@STEP.")
-            run = store.get_run(session, caller.project_id, match[1])
-            points.append(Point(run=run, step=int(match[2]) if match[2] else None))
-        return compare_contents(build_comparison(session, *points), decoding)
+        a, b = (_point(session, caller, text) for text in texts)
+        return compare_contents(build_comparison(session, a, b), decoding)
+
+
+def _point(session: Session, caller: Principal, text: str) -> Point:
+    match = POINT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is neither RUN nor RUN@STEP.")
+    run = store.get_run(session, caller.project_id, match[1])
+    return Point(run=run, step=int(match[2]) if match[2] else None)
