@@ -9,10 +9,12 @@ from urllib.parse import urlencode
 
 from api.http.dashboard.run.record import dotted
 from api.http.dashboard.run.rollouts import rollout_address
+from api.http.dashboard.run_list import VERDICT_TONES
+
+__all__ = ["VERDICT_TONES", "compare_contents"]
 
 MAX_SHOWN = 50
 """Tasks that the page lists per direction; the API has up to 200."""
-VERDICT_TONES = {"improved": "good", "regressed": "bad", "failing": "bad", "inconclusive": "warn"}
 
 
 def compare_contents(facts: Mapping[str, Any], decoding: str) -> dict[str, Any]:

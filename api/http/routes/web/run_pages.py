@@ -17,11 +17,13 @@ from api.http.dashboard.run.record import (
     config_contents,
 )
 from api.http.dashboard.run.rollouts import rollout_contents, rollouts_contents
+from api.http.dashboard.studies.signal import signal_contents
 from api.http.requests.context import Reader, Services, ServicesDep
 from api.http.requests.reads import open_run
 from api.http.routes.web.dashboard import Visitor, redirect_to_login, show_page
 from api.results.artifacts.errors import ArtifactNotFound
 from api.results.artifacts.trajectories import find_outcome, read_trajectory
+from api.results.signal import SignalFilters, build_signal
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
 from api.tables import Run
@@ -132,6 +134,19 @@ def rollout_page(  # noqa: PLR0913 (one per part of the address)
 def metrics_page(request: Request, services: ServicesDep, caller: Visitor, run_id: str) -> Response:
     """Show any of the stored series, by step or by wall clock."""
     return show_run(request, services, caller, run_id, "run/metrics", metrics_contents)
+
+
+@router.get("/runs/{run_id}/signal")
+def signal_page(request: Request, services: ServicesDep, caller: Visitor, run_id: str) -> Response:
+    """Show what training can learn from each environment, step by step."""
+    return show_run(
+        request,
+        services,
+        caller,
+        run_id,
+        "run/signal",
+        lambda session, run: signal_contents(build_signal(session, run.id, SignalFilters())),
+    )
 
 
 @router.get("/runs/{run_id}/checkpoints")
