@@ -89,9 +89,9 @@ def _rollouts_of(
         .where(OutcomeRecord.run_id == run.id, ranked.c.rank <= MAX_ROLLOUTS)
         .order_by(OutcomeRecord.sample_index)
     )
-    found: dict[GroupKey, list[OutcomeRecord]] = defaultdict(list)
+    rollouts: dict[GroupKey, list[OutcomeRecord]] = defaultdict(list)
     for each in session.scalars(query):
-        found[
+        rollouts[
             each.step, each.attempt, each.split, each.decoding, each.env_key, each.task_key
         ].append(each)
-    return found
+    return rollouts

@@ -42,13 +42,13 @@ def headlines(session: Session, runs: Iterable[Run]) -> dict[str, Headline]:
         data["all"]["pass_at_1"].astext.cast(Float),
         data["all"]["n"].astext.cast(Integer),
     ).where(RunEvent.run_id.in_(decodings), RunEvent.type == "eval.completed")
-    found: dict[str, dict[int, tuple[int, float | None, int]]] = defaultdict(dict)
+    evaluations: dict[str, dict[int, tuple[int, float | None, int]]] = defaultdict(dict)
     for run_id, step, attempt, decoding, value, graded in session.execute(query):
         if decoding != decodings[run_id]:
             continue
-        known = found[run_id].get(step)
+        known = evaluations[run_id].get(step)
         if known is None or known[0] <= (attempt or 0):
-            found[run_id][step] = (attempt or 0, value, graded or 0)
+            evaluations[run_id][step] = (attempt or 0, value, graded or 0)
     return {
         run_id: Headline(
             decoding=decodings[run_id],
@@ -56,7 +56,7 @@ def headlines(session: Session, runs: Iterable[Run]) -> dict[str, Headline]:
             after=steps[max(steps)][1],
             num_graded=steps[max(steps)][2],
         )
-        for run_id, steps in found.items()
+        for run_id, steps in evaluations.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""What a visitor may do to a run now, and the requests that a page's forms make."""
+"""Actions that a run's status allows now, and the requests that their forms make."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.runs.stored_spec import spec_of
 from api.tables import Run
 from api.tables.access.identity import Principal, Scope
-from hillclimb.spec.evaluation import evaluation_of
+from hillclimb.spec.preflight.evaluation import evaluation_of
 from hillclimb.spec.run import RunSpec
 
 _IDLE = frozenset({RunStatus.PAUSED, RunStatus.PAUSING})

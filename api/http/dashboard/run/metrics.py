@@ -45,7 +45,7 @@ def _clock(session: Session, run: Run) -> list[tuple[int, float]]:
         .limit(MAX_STEPS)
     )
     start = run.started_at or run.created_at
-    found: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     for number, at in session.execute(query):
-        found.setdefault(number, round((at - start).total_seconds(), 1))
-    return sorted(found.items())
+        seconds.setdefault(number, round((at - start).total_seconds(), 1))
+    return sorted(seconds.items())

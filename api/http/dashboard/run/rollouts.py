@@ -138,8 +138,8 @@ def _why(facts: Mapping[str, Any]) -> str:
     cause = f"The policy {MEANINGS[facts['cause']]}." if facts["cause"] in MEANINGS else ""
     reason = facts["reason"] or ""
     detail = facts["detail"] or ""
-    said = f"{reason}: {detail}" if reason and detail else reason or detail
-    return f"{cause} {said}".strip()
+    sentence = f"{reason}: {detail}" if reason and detail else reason or detail
+    return f"{cause} {sentence}".strip()
 
 
 def _decodings(session: Session, run: Run) -> list[str]:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from api.http.dashboard.run.record import dotted
 from api.http.dashboard.run.rollouts import rollout_address
-from api.http.dashboard.run_list import VERDICT_TONES
+from api.http.dashboard.run.run_list import VERDICT_TONES
 
 __all__ = ["VERDICT_TONES", "compare_contents"]
 

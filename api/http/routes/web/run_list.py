@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from api.http.dashboard.headers import PAGE_HEADERS
-from api.http.dashboard.run_list import KINDS, VERDICT_TONES, list_rows
+from api.http.dashboard.run.run_list import KINDS, VERDICT_TONES, list_rows
 from api.http.dashboard.templating import render_page
 from api.http.requests.context import Reader, Services, ServicesDep
 from api.http.requests.cursor import read_cursor, sign_cursor

@@ -57,14 +57,16 @@ def compare_page(
         return redirect_to_login(address_of(request))
     caller.require(Scope.RUNS_READ)
     a, b = a.strip(), b.strip()
-    found: Contents | None = None
+    comparison: Contents | None = None
     problem, status = "", 200
     if a and b:
         try:
-            found = _compared(services, caller, (a, b), decoding)
+            comparison = _compared(services, caller, (a, b), decoding)
         except (RunError, EvalError, ValueError) as error:
             problem, status = str(error), 404
-    return show_page("studies/compare", status=status, a=a, b=b, found=found, problem=problem)
+    return show_page(
+        "studies/compare", status=status, a=a, b=b, comparison=comparison, problem=problem
+    )
 
 
 @router.get("/experiments")
@@ -76,9 +78,9 @@ def experiments_page(
     def build(session: Session, scope: str) -> Contents:
         last = experiments.get_experiment(session, scope, before) if before else None
         rows = experiments.list_experiments(session, scope, before=last, limit=LIST_LIMIT + 1)
-        shown = summarise_experiments(session, rows[:LIST_LIMIT])
+        page = summarise_experiments(session, rows[:LIST_LIMIT])
         return {
-            "experiments": shown,
+            "experiments": page,
             "has_more": len(rows) > LIST_LIMIT,
             "is_later": bool(before),
         }
@@ -91,10 +93,10 @@ def experiment_page(request: Request, services: ServicesDep, caller: Visitor, ke
     """Show an experiment with its arms, verdict and learning curves."""
 
     def build(session: Session, scope: str) -> Contents:
-        found = experiments.get_experiment(session, scope, key)
-        described = describe_experiment(session, found).model_dump(mode="json")
-        results = ExperimentResults.of(build_results(session, found, decoding=None))
-        figures = ExperimentFigures.of(build_figures(session, found, decoding=None))
+        experiment = experiments.get_experiment(session, scope, key)
+        described = describe_experiment(session, experiment).model_dump(mode="json")
+        results = ExperimentResults.of(build_results(session, experiment, decoding=None))
+        figures = ExperimentFigures.of(build_figures(session, experiment, decoding=None))
         return experiment_contents(
             described, results.model_dump(mode="json"), figures.model_dump(mode="json")
         )
@@ -111,8 +113,8 @@ def campaigns_page(
     def build(session: Session, scope: str) -> Contents:
         last = campaigns.get_campaign(session, scope, before) if before else None
         rows = campaigns.list_campaigns(session, scope, before=last, limit=LIST_LIMIT + 1)
-        shown = [summarise_campaign(session, each) for each in rows[:LIST_LIMIT]]
-        return {"campaigns": shown, "has_more": len(rows) > LIST_LIMIT, "is_later": bool(before)}
+        page = [summarise_campaign(session, each) for each in rows[:LIST_LIMIT]]
+        return {"campaigns": page, "has_more": len(rows) > LIST_LIMIT, "is_later": bool(before)}
 
     return _show(request, services, caller, "studies/campaigns", build)
 
@@ -124,10 +126,10 @@ def campaign_page(
     """Show a campaign: its table so far, and its cells."""
 
     def build(session: Session, scope: str) -> Contents:
-        found = campaigns.get_campaign(session, scope, campaign_id)
-        table = build_table(session, found)
+        campaign = campaigns.get_campaign(session, scope, campaign_id)
+        table = build_table(session, campaign)
         return {
-            "campaign": describe_campaign(session, found),
+            "campaign": describe_campaign(session, campaign),
             "table": table,
             "env_keys": sorted({key for row in table["data"] for key in row["envs"]}),
             "tones": VERDICT_TONES,
@@ -151,8 +153,8 @@ def issues_page(
         filters = IssueFilters(state=state, severity=None, env_key=None)
         rows = issues.list_issues(session, scope, filters, before=last, limit=LIST_LIMIT + 1)
         measuring = Measuring(session)
-        shown = [IssuePayload.of(measuring.issue_facts(each)) for each in rows[:LIST_LIMIT]]
-        return {"issues": shown, "has_more": len(rows) > LIST_LIMIT, "state": state}
+        page = [IssuePayload.of(measuring.issue_facts(each)) for each in rows[:LIST_LIMIT]]
+        return {"issues": page, "has_more": len(rows) > LIST_LIMIT, "state": state}
 
     return _show(request, services, caller, "studies/issues", build)
 

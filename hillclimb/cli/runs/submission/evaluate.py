@@ -14,7 +14,7 @@ from hillclimb.client.client import Client
 from hillclimb.client.errors import NoCheckpoint
 from hillclimb.client.spec_file import assign
 from hillclimb.protocol.payloads.checkpoints import CheckpointPayload
-from hillclimb.spec.evaluation import evaluation_of
+from hillclimb.spec.preflight.evaluation import evaluation_of
 
 
 @main.command("eval")

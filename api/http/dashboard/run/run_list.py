@@ -23,8 +23,8 @@ VERDICT_TONES = {
 
 def list_rows(session: Session, runs: Sequence[Run], *, now: datetime) -> list[dict[str, Any]]:
     """Return runs as rows of the list."""
-    found = headlines(session, runs)
-    return [_row(run, found.get(run.id), now=now) for run in runs]
+    by_run = headlines(session, runs)
+    return [_row(run, by_run.get(run.id), now=now) for run in runs]
 
 
 def _row(run: Run, headline: Headline | None, *, now: datetime) -> dict[str, Any]:
