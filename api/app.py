@@ -59,7 +59,11 @@ from api.http.routes.web import (
     documentation,
     machine_pages,
     prometheus,
+    run_actions,
+    run_list,
+    run_pages,
     sessions,
+    studies,
 )
 from api.http.slack.processing import run_inbox
 from api.queue import CeleryTaskQueue, TaskQueue
@@ -127,6 +131,10 @@ ROUTERS = (
     dashboard.router,
     dataset_pages.router,
     machine_pages.router,
+    run_actions.router,
+    run_list.router,
+    run_pages.router,
+    studies.router,
 )
 
 
@@ -138,7 +146,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
         version=_version(),
         description="Training as a service for reinforcement learning of tool-use agents.",
         lifespan=_lifespan,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
         dependencies=[Depends(refuse_unknown_query)],
     )

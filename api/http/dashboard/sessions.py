@@ -26,6 +26,8 @@ SESSION_S = 12 * 3600
 CODE_S = 300
 PURPOSE = b"hillclimb browser session v1\n"
 """Part of what is signed: other signatures with the same secret are no sessions."""
+FORM_PURPOSE = b"hillclimb form v1\n"
+"""The same of the tokens of forms."""
 
 
 def open_session(principal: Principal, *, secret: str, now: datetime) -> str:
@@ -61,6 +63,18 @@ def read_session(session: Session, cookie: str, *, secret: str, now: datetime) -
     if ended is not None and claims["since"] < ended.timestamp():
         raise NotAuthenticated("The session has ended: sign in again.")
     return principal_of_person(session, str(claims["project"]), str(claims["person"]))
+
+
+def form_token(cookie: str, *, secret: str) -> str:
+    """Return the token that every form of a session sends: another site cannot know it."""
+    return hmac.new(secret.encode(), FORM_PURPOSE + cookie.encode(), hashlib.sha256).hexdigest()
+
+
+def check_form_token(cookie: str, token: str, *, secret: str) -> None:
+    """Raise NotAuthenticated for a form that this session's pages did not make."""
+    expected = form_token(cookie, secret=secret)
+    if not hmac.compare_digest(expected.encode(), token.encode()):
+        raise NotAuthenticated("The form is not of this session: open its page again.")
 
 
 def mint_code(session: Session, principal: Principal, *, now: datetime) -> str:

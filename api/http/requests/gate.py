@@ -162,7 +162,9 @@ def _caller(request: Request, services: Services, access: Access) -> Principal |
     A session is accepted in place of a key only for reading, so a form of another site can change
     nothing. Raises NotAuthenticated.
     """
-    cookie = request.cookies.get(COOKIE) if request.method == "GET" else None
+    # Forms of pages carry a token of their session; other changes need a key.
+    reads_cookie = request.method == "GET" or access is Access.PAGE
+    cookie = request.cookies.get(COOKIE) if reads_cookie else None
     has_key = "authorization" in request.headers and access is not Access.PAGE
     try:
         with services.database.transaction() as session:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fastapi import BackgroundTasks
+
 from api.http.payloads.runs import describe_run
 from api.http.requests.context import Services
 from api.runs import store
@@ -25,3 +27,16 @@ def stop_run(
         waiting = store.next_waiting(session, caller.project_id, limit=NUM_TO_ENQUEUE)
         session.flush()
         return describe_run(session, run), [run_id, *waiting]
+
+
+def stop_and_enqueue(
+    services: Services,
+    caller: Principal,
+    run_id: str,
+    background: BackgroundTasks,
+    act: Callable[..., None],
+) -> RunPayload:
+    """Cancel or pause a run, and enqueue it and the next in line after the response."""
+    payload, due = stop_run(services, caller, run_id, act)
+    background.add_task(services.task_queue.enqueue, due)
+    return payload

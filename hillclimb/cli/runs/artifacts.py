@@ -62,6 +62,7 @@ def _log_so_far(
 @click.option("--env", help="Only this environment.")
 @click.option("--step", type=int, help="Only this step.")
 @click.option("--decoding", help="train, or the name of an eval decoding.")
+@click.option("--pattern", help="Only rollouts that show this failure pattern.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
 @click.option("--show", "rollout_id", metavar="ROLLOUT", help="Print one rollout turn by turn.")
 @command

@@ -40,6 +40,7 @@ LEAST_ID_CHARS = 14
 
 @main.command()
 @click.option("--status", help="Only runs in this status.")
+@click.option("--kind", help="Only train, eval, probe, validate or preview.")
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; repeatable."
 )
@@ -47,12 +48,12 @@ LEAST_ID_CHARS = 14
 @click.option("--cursor", help="Cursor of the next page.")
 @command
 def runs(
-    *, status: str | None, tags: tuple[str, ...], limit: int, cursor: str | None, as_json: bool
+    *, limit: int, cursor: str | None, tags: tuple[str, ...], as_json: bool, **filters: str | None
 ) -> None:
     """List runs, newest first."""
     with connect() as client:
         page = client.runs(
-            status=status, tag=list(tags) or None, limit=limit, cursor=cursor, results="true"
+            limit=limit, cursor=cursor, tag=list(tags) or None, results="true", **filters
         )
     if as_json:
         print_json(page)
@@ -60,7 +61,8 @@ def runs(
     print_runs(page.data)
     if page.has_more:
         more = f"more: hillclimb runs --limit {limit} --cursor {page.next_cursor}"
-        print_text(f"{more} --status {status}" if status else more, style="dim")
+        chosen = "".join(f" --{name} {value}" for name, value in filters.items() if value)
+        print_text(more + chosen + "".join(f" --tag {tag}" for tag in tags), style="dim")
 
 
 def print_runs(runs: Sequence[RunSummary]) -> None:

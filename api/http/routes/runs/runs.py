@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
@@ -27,7 +26,7 @@ from api.http.requests.context import (
     request_key,
 )
 from api.http.requests.cursor import read_cursor, sign_cursor
-from api.http.requests.stopping import stop_run
+from api.http.requests.stopping import stop_and_enqueue
 from api.results.evals.conclusion import result_of_run
 from api.runs import store
 from api.runs.errors import (
@@ -49,10 +48,11 @@ from api.scheduling import control
 from api.tables.access.errors import QuotaExceeded
 from api.tables.access.grants.charging import GrantExhausted
 from api.tables.access.idempotency import IdempotencyKeyReused
-from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
+from api.tables.access.identity import NotAllowed, NotAuthenticated
 from api.tables.access.secrets.errors import SecretMissing
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 from hillclimb.spec.section import MAX_TAGS, Tag
+from hillclimb.spec.sections import RunKind
 
 MAX_RESULTS = 50
 """Runs of a page with results: each costs a comparison of two evaluations."""
@@ -91,7 +91,7 @@ SPEC_PROBLEMS = (
 NO_RUN = KINDS[RunNotFound]
 
 
-def read_filters(
+def read_filters(  # noqa: PLR0913 (one per parameter of the query)
     status: Annotated[list[RunStatus] | None, Query()] = None,
     name: Annotated[str | None, Query(max_length=120, description="Part of the name.")] = None,
     tag: Annotated[
@@ -102,12 +102,14 @@ def read_filters(
         str | None,
         Query(min_length=1, max_length=120, description="The name, or the beginning of the id."),
     ] = None,
+    kind: Annotated[RunKind | None, Query(description="Kind of the spec.")] = None,
     created_after: Annotated[AwareDatetime | None, Query()] = None,
     created_before: Annotated[AwareDatetime | None, Query()] = None,
 ) -> RunFilters:
     """Return the filters of the query string."""
     return RunFilters(
         status=tuple(sorted(status or ())),
+        kind=kind,
         name=name,
         tags=tuple(sorted(set(tag or ()))),
         match=match,
@@ -203,7 +205,7 @@ def cancel_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
     """Cancel a run; a running trainer saves a checkpoint first. Idempotent."""
-    return _stop(services, caller, run_id, background, control.cancel)
+    return stop_and_enqueue(services, caller, run_id, background, control.cancel)
 
 
 @router.post(
@@ -216,7 +218,7 @@ def pause_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
     """Pause a run and release its slot or cluster; its trainer saves a checkpoint first."""
-    return _stop(services, caller, run_id, background, control.pause)
+    return stop_and_enqueue(services, caller, run_id, background, control.pause)
 
 
 @router.post(
@@ -285,19 +287,6 @@ def fork_run(
         run_id, parse_body(ForkRequest, body or b"{}"), caller, request
     )
     return _answer(services, admitted, background)
-
-
-def _stop(
-    services: Services,
-    caller: Principal,
-    run_id: str,
-    background: BackgroundTasks,
-    act: Callable[..., None],
-) -> RunPayload:
-    """Cancel or pause a run, and enqueue it and the runs that may get its slot."""
-    payload, due = stop_run(services, caller, run_id, act)
-    background.add_task(services.task_queue.enqueue, due)
-    return payload
 
 
 def _page(
