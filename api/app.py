@@ -13,7 +13,8 @@ from starlette.routing import Route
 
 from api.clusters.cloud_worker import require_cloud_worker
 from api.clusters.secrets import node_secrets
-from api.http import handlers, openapi
+from api.http import handlers
+from api.http.document import openapi
 from api.http.live.lifespan import run_hub
 from api.http.measurement.requests import RequestTimer
 from api.http.middleware import RequestEdge

@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 
 from api.admission import submit as submission
 from api.admission.defaults import with_defaults
-from api.admission.fork import ForkRequest, forked_spec
+from api.admission.lineage.fork import ForkRequest, forked_spec
+from api.admission.lineage.resume import resume
 from api.admission.rental import RentalSettings, refuse_unrentable, rental_warnings, rents
-from api.admission.resume import resume
 from api.clusters import quotes
 from api.results.comparison.config_diff import config_diff
 from api.runs import store

@@ -1,12 +1,11 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
-from hillclimb.cli.access import audit, keys, members, projects
 from hillclimb.cli.agents import docs, mcp
 from hillclimb.cli.agents import keys as agent_keys
 from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, notes, pull
 from hillclimb.cli.main import main
-from hillclimb.cli.projects import defaults, secrets, webhooks
+from hillclimb.cli.projects import audit, defaults, keys, members, projects, secrets, webhooks
 from hillclimb.cli.runs import annotate, artifacts, control, guards, runs, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
@@ -21,10 +20,9 @@ from hillclimb.cli.runs.results import (
     verdicts,
 )
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
-from hillclimb.cli.shell import first_spec, session
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import fleet, migrate, slack, tinker, trace
+from hillclimb.cli.tools import first_spec, fleet, migrate, session, slack, tinker, trace
 
 __all__ = [
     "agent_keys",

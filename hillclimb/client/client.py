@@ -11,20 +11,20 @@ import httpx
 
 from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
-from hillclimb.client.resources.access import ProjectAccess
-from hillclimb.client.resources.agent_keys import AgentKeys
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
 from hillclimb.client.resources.documentation import Documentation
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
-from hillclimb.client.resources.project_defaults import Defaults
+from hillclimb.client.resources.projects.access import ProjectAccess
+from hillclimb.client.resources.projects.agent_keys import AgentKeys
+from hillclimb.client.resources.projects.project_defaults import Defaults
+from hillclimb.client.resources.projects.secrets import Secrets
+from hillclimb.client.resources.projects.slack import SlackLinks
+from hillclimb.client.resources.projects.webhooks import Webhooks
 from hillclimb.client.resources.references import find_run
 from hillclimb.client.resources.results import Results
-from hillclimb.client.resources.secrets import Secrets
-from hillclimb.client.resources.slack import SlackLinks
-from hillclimb.client.resources.webhooks import Webhooks
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.protocol.payloads.clusters import (

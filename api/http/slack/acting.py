@@ -12,7 +12,7 @@ from sqlalchemy import exists, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from api.admission.admission import Admitted
-from api.admission.fork import ForkRequest
+from api.admission.lineage.fork import ForkRequest
 from api.http.payloads.runs import describe_plan
 from api.http.requests.bodies import parse_body, parse_spec
 from api.http.requests.stopping import stop_run

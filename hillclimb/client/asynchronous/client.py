@@ -21,13 +21,13 @@ from hillclimb.client.client import (
 )
 from hillclimb.client.http import problem_of, read_payload
 from hillclimb.client.paths import of_run
-from hillclimb.client.resources.agent_keys import AgentKeys
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
 from hillclimb.client.resources.documentation import Documentation
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
+from hillclimb.client.resources.projects.agent_keys import AgentKeys
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, parse_stream
 from hillclimb.protocol.payloads.events import EventPayload

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.admission.fork import ForkRequest
+from api.admission.lineage.fork import ForkRequest
 from api.results.artifacts.checkpoints import list_checkpoints
 from api.runs.errors import CheckpointNotFound, ForkRejected
 from api.runs.status import TERMINAL, DesiredState, RunStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.admission.defaults import defaults_of
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.problems import INVALID, KINDS, MALFORMED, documented
 from api.http.requests.bodies import parse_body
 from api.http.requests.context import Admin, RawBody, Reader, ServicesDep

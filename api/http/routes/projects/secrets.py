@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.problems import INVALID, KINDS, MALFORMED, documented
 from api.http.requests.bodies import parse_body
 from api.http.requests.context import Admin, RawBody, Reader, ServicesDep

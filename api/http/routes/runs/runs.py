@@ -10,10 +10,10 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime
 
 from api.admission.admission import Admitted
-from api.admission.fork import ForkRequest
+from api.admission.lineage.fork import ForkRequest
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.payloads.runs import describe_plan, describe_run, summarise_run
 from api.http.problems import INVALID, INVALID_SPEC, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_body, parse_spec

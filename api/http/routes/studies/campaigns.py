@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from api.admission.campaigns import launch, store
 from api.admission.campaigns.errors import CampaignNotFound, CampaignRejected
 from api.admission.campaigns.table import build_table
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.payloads.campaigns import describe_campaign, summarise_campaign
 from api.http.problems import INVALID, INVALID_SPEC, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_campaign

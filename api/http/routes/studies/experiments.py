@@ -25,7 +25,7 @@ from api.admission.experiments.request import (
 )
 from api.admission.experiments.results import build_results
 from api.admission.experiments.sweeps import launch_sweep
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.payloads.experiments import describe_experiment, summarise_experiments
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_body

@@ -12,7 +12,7 @@ from api.admission.annotations import (
 )
 from api.datasets.errors import DatasetNotFound
 from api.datasets.reading.description import describe_version
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.payloads.runs import describe_run
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_body

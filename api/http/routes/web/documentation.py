@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from fastapi.responses import PlainTextResponse, Response
 
-from api.http.documentation import llms_txt, pages
+from api.http.document.pages import llms_txt, pages
 from api.http.problems import NOT_FOUND, Problem, documented
 from api.http.requests.context import ServicesDep
 

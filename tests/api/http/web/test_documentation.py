@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from api.http.documentation import FOLDER
+from api.http.document.pages import FOLDER
 
 
 async def test_every_listed_page_is_served_without_a_key(client: httpx.AsyncClient) -> None:

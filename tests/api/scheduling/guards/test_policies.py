@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from api.admission import resume
+from api.admission.lineage import resume
 from api.runs import store
 from api.runs.errors import AttemptSuperseded
 from api.runs.status import RunStatus

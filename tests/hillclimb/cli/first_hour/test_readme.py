@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from hillclimb.cli.commands import main
-from hillclimb.cli.shell.first_spec import TEMPLATE
+from hillclimb.cli.tools.first_spec import TEMPLATE
 from hillclimb.spec.run import RunSpec
 
 ROOT = Path(__file__).parents[4]

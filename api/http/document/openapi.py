@@ -16,7 +16,7 @@ from api.admission.experiments.request import (
     ExperimentSpec,
     SweepSpec,
 )
-from api.admission.fork import ForkRequest
+from api.admission.lineage.fork import ForkRequest
 from api.datasets.request import VersionRequest
 from api.http.problems import KINDS, ProblemBody, documented
 from api.http.requests.permissions import PERMISSIONS, SCOPE_OF

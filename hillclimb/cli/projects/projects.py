@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from hillclimb.cli.access.keys import print_issued
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.projects.keys import print_issued
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
 from hillclimb.protocol.payloads.projects.access import QuotasPayload
 

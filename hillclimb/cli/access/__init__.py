@@ -1,1 +1,0 @@
-"""Commands of access: keys, members, projects, quotas and the audit log."""

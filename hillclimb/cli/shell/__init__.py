@@ -1,1 +1,0 @@
-"""The shell around the commands: sign-in, pages in a browser, exports, first specs."""
