@@ -1,1 +1,1 @@
-"""What the API says of itself: its OpenAPI document and the pages of the documentation."""
+"""The API's description of itself: its OpenAPI document, and the pages of the documentation."""
