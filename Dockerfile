@@ -17,6 +17,7 @@ COPY api api
 COPY worker worker
 COPY trainer trainer
 COPY migrations migrations
+COPY docs docs
 # The wheel that nodes of clusters install is built from these, and needs the locks beside it.
 COPY assets assets
 COPY requirements/trainer.txt requirements/trainer-gpu.txt requirements/

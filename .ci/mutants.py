@@ -58,7 +58,6 @@ TARGETS = {
             "hillclimb/stats/pass_rate.py",
             "hillclimb/stats/verdicts/*",
             "hillclimb/stats/evidence.py",
-            "hillclimb/stats/multiplicity.py",
             "hillclimb/stats/signal_report.py",
             "hillclimb/stats/paired.py",
             "hillclimb/stats/power.py",

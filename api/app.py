@@ -8,19 +8,28 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from starlette.routing import Route
 
 from api.clusters.cloud_worker import require_cloud_worker
 from api.clusters.secrets import node_secrets
-from api.http import handlers, openapi
+from api.http import handlers
+from api.http.document import openapi
 from api.http.live.lifespan import run_hub
+from api.http.measurement.requests import RequestTimer
 from api.http.middleware import RequestEdge
-from api.http.requests.context import Services
+from api.http.oidc.provider import OidcClient, Provider
+from api.http.requests.gate import Gate, gated
+from api.http.requests.query import refuse_unknown_query
+from api.http.requests.rates import Rates
+from api.http.requests.services import Services
 from api.http.requests.thread_pools import DatasetPools
 from api.http.routes import health, schemas
-from api.http.routes.agents import attempts, ingest, runners
+from api.http.routes.access import audit, keys, members, oidc, projects
+from api.http.routes.agents import agent_keys, attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
+from api.http.routes.projects import defaults, secrets, webhooks
 from api.http.routes.results import (
     capsules,
     compare,
@@ -35,13 +44,35 @@ from api.http.routes.results import (
 )
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
-from api.http.routes.studies import campaigns, experiments, exports, imports, issues
-from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
+from api.http.routes.slack import links as slack_links
+from api.http.routes.slack import requests as slack_requests
+from api.http.routes.studies import (
+    campaigns,
+    experiments,
+    exports,
+    imports,
+    issues,
+    notes,
+)
+from api.http.routes.web import (
+    dashboard,
+    dataset_pages,
+    documentation,
+    machine_pages,
+    prometheus,
+    run_actions,
+    run_list,
+    run_pages,
+    sessions,
+    studies,
+)
+from api.http.slack.processing import run_inbox
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
 from api.settings import Settings, load_settings
 from api.tables.access.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
+from api.tables.access.secrets.keyring import Keyring
 from api.tables.database import Database
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
@@ -54,9 +85,11 @@ ROUTERS = (
     schemas.router,
     presets.router,
     runs.router,
+    notes.router,
     ingest.router,
     runners.router,
     attempts.router,
+    agent_keys.router,
     events.router,
     guards.router,
     metrics.router,
@@ -83,10 +116,26 @@ ROUTERS = (
     clouds.router,
     exclusions.router,
     datasets.router,
+    keys.router,
+    members.router,
+    projects.router,
+    audit.router,
+    oidc.router,
+    secrets.router,
+    defaults.router,
+    webhooks.router,
+    documentation.router,
+    prometheus.router,
+    slack_requests.router,
+    slack_links.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,
     machine_pages.router,
+    run_actions.router,
+    run_list.router,
+    run_pages.router,
+    studies.router,
 )
 
 
@@ -98,11 +147,16 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
         version=_version(),
         description="Training as a service for reinforcement learning of tool-use agents.",
         lifespan=_lifespan,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(refuse_unknown_query)],
     )
     app.state.settings, app.state.task_queue = settings, task_queue
+    own = [route for route in app.routes if isinstance(route, Route)]
+    declared = [route for each in ROUTERS for route in each.routes if isinstance(route, Route)]
+    app.add_middleware(Gate, routes=gated([*own, *declared]))
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
+    app.add_middleware(RequestTimer)
     handlers.install(app)
     openapi.install(app)
     for router in ROUTERS:
@@ -121,17 +175,36 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         task_queue=app.state.task_queue or celery,
         store=open_store(settings.blobs_url, STORE_RETRIES),
         lanes=DatasetPools(),
+        provider=_provider(settings),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
+        keyring=Keyring.of(settings),
     )
     await anyio.to_thread.run_sync(_bootstrap, settings, database)
     app.state.services = services
+    app.state.rates = Rates(per_minute=settings.requests_per_minute)
     try:
         async with run_hub(database, settings.database_url) as hub:
             app.state.hub = hub
-            yield
+            async with run_inbox(services):
+                yield
     finally:
+        if services.provider is not None:
+            services.provider.close()
         celery.close()
         database.close()
+
+
+def _provider(settings: Settings) -> Provider | None:
+    """Return the provider of identities that the settings name."""
+    if settings.oidc_issuer is None:
+        return None
+    secret = settings.oidc_client_secret
+    client = OidcClient(
+        issuer=settings.oidc_issuer,
+        client_id=settings.oidc_client_id or "",
+        client_secret=secret.get_secret_value() if secret is not None else None,
+    )
+    return Provider(client)
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -33,16 +33,42 @@ class Settings(BaseSettings):
     """The API's address in links for people (Slack, sign-in); unset: `HILLCLIMB_API_URL`."""
     secret_key: Annotated[SecretStr, Field(alias="HILLCLIMB_SECRET_KEY")]
     """Signs cursors; any long random string, the same for all API processes."""
+    master_keys: Annotated[SecretStr | None, Field(alias="HILLCLIMB_MASTER_KEYS")] = None
+    """`ID:KEY`, separated by spaces: KEY is 32 random bytes in base64. They encrypt the projects'
+    secrets: the first one new values, every one the values that it encrypted. Unset: a key derived
+    from `HILLCLIMB_SECRET_KEY`, which decrypts its own values in any case (docs/secrets.md)."""
     bootstrap_key: Annotated[SecretStr | None, Field(alias="HILLCLIMB_BOOTSTRAP_KEY")] = None
     """An API key with all user scopes that the API registers at start."""
     runner_token: Annotated[SecretStr | None, Field(alias="HILLCLIMB_RUNNER_TOKEN")] = None
     """A key with the scope `runner` that the API registers at start."""
     slack_bot_token: Annotated[SecretStr | None, Field(alias="SLACK_BOT_TOKEN")] = None
     """Unset: no messages to Slack."""
+    slack_signing_secret: Annotated[SecretStr | None, Field(alias="SLACK_SIGNING_SECRET")] = None
+    """Verifies requests of Slack: commands, buttons, events (docs/slack.md); unset: none is
+    accepted."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """The address of Slack's Web API; tests set a fake one."""
+    webhook_loopback: Annotated[bool, Field(alias="HILLCLIMB_WEBHOOK_LOOPBACK")] = False
+    """Accept webhooks to servers on the service's own machine, also over http: to try them."""
+    metrics_token: Annotated[SecretStr | None, Field(alias="HILLCLIMB_METRICS_TOKEN")] = None
+    """The token with which Prometheus reads `/metrics`; unset: none does."""
+    metrics_on_loopback: Annotated[bool, Field(alias="HILLCLIMB_METRICS_ON_LOOPBACK")] = False
+    """Whether anybody on the service's own machine may read `/metrics`. Behind a proxy on the same
+    machine that sends no `X-Forwarded-For`, this is everybody."""
     sky_url: Annotated[str | None, Field(alias="SKYPILOT_API_SERVER_ENDPOINT")] = None
     """The address of SkyPilot's API server; unset: no machines can be rented."""
+
+    oidc_issuer: Annotated[str | None, Field(alias="HILLCLIMB_OIDC_ISSUER")] = None
+    """The issuer of the provider of identities, such as `https://accounts.example.org`; unset:
+    people sign in with keys and codes alone (docs/access.md)."""
+    oidc_client_id: Annotated[str | None, Field(alias="HILLCLIMB_OIDC_CLIENT_ID")] = None
+    """This service's name at the provider; required with an issuer."""
+    oidc_client_secret: Annotated[SecretStr | None, Field(alias="HILLCLIMB_OIDC_CLIENT_SECRET")] = (
+        None
+    )
+    """This service's secret at the provider; unset: a public client with PKCE."""
+    requests_per_minute: Annotated[int, Field(alias="HILLCLIMB_REQUESTS_PER_MINUTE", ge=1)] = 6000
+    """Requests that one key, or one person in a browser, may send per minute to one API process."""
 
     dataset_max_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MAX_MB", ge=1)] = 512
     """Largest accepted upload of tasks, as sent (MB)."""
@@ -73,6 +99,12 @@ class Settings(BaseSettings):
     """Start without `HILLCLIMB_CLOUDS` although live clusters would not be terminated then."""
     reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False
     """Only report orphaned clusters; do not terminate them."""
+
+    @model_validator(mode="after")
+    def _check_oidc(self) -> Self:
+        if self.oidc_issuer is not None and self.oidc_client_id is None:
+            raise ValueError("HILLCLIMB_OIDC_ISSUER needs HILLCLIMB_OIDC_CLIENT_ID")
+        return self
 
     @property
     def link_base(self) -> str:

@@ -12,7 +12,7 @@ import json
 import runpy
 import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -24,12 +24,14 @@ from api.app import create_app
 from api.settings import Settings
 from hillclimb.cli.commands import main as cli
 from hillclimb.cli.terminal.exits import Exit
+from hillclimb.client.imports.migration.skyrl_reasons import REASONS
 from hillclimb.hardware.features import FEATURES
 from hillclimb.hardware.plan import hardware_plan
 from hillclimb.hardware.presets.presets import preset, presets
 from hillclimb.minifleet.catalog import APPS
 from hillclimb.minifleet.framework.app import App
 from hillclimb.spec.documented import field_docstrings
+from hillclimb.spec.rules.old_names import HYDRA_KEYS, WORKFLOW_INPUTS, NewPlace
 from hillclimb.spec.run import RunSpec
 
 DOCS = Path(__file__).resolve().parent
@@ -110,6 +112,8 @@ def cli_page() -> str:
         Exit.REFUSED: "the service refused: bad spec, wrong state, missing right",
         Exit.NOT_FOUND: "the run, checkpoint or rollout does not exist",
         Exit.RUN_PAUSED: "the run that was waited for is paused, until somebody resumes it",
+        Exit.NOTHING_LEARNED: "the training run that was waited for succeeded, but no step could"
+        " change its policy; its last line says why",
         Exit.INTERRUPTED: "Ctrl-C; the watched run continues",
     }
     lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]
@@ -270,17 +274,36 @@ def _refused() -> Iterator[str]:
     yield from plan.refusal.splitlines()
 
 
+def migrating_page() -> str:
+    """Return the page of migration with its tables made from the code."""
+    text = (DOCS / "migrating.md").read_text()
+    text = _between(text, "inputs", list(_old_names("input", WORKFLOW_INPUTS)))
+    text = _between(text, "overrides", list(_old_names("override", HYDRA_KEYS)))
+    reasons = ("| setting | why it has no place |", "|---|---|")
+    rows = [f"| `{key}` | {_cell(reason)} |" for key, reason in REASONS.items()]
+    return _between(text, "reasons", [*reasons, *rows])
+
+
+def _old_names(kind: str, places: Mapping[str, NewPlace]) -> Iterator[str]:
+    yield from (f"| old {kind} | key of a spec |", "|---|---|")
+    for name, place in places.items():
+        yield f"| `{name}` | {', '.join(f'`{key}`' for key in place.keys)} |"
+
+
 def _presets() -> Iterator[str]:
     yield from ("| preset | what for | machines | a rank needs |", "|---|---|---|---|")
     for each in presets().values():
+        about = _cell(each.about) + "".join(f"; also `{name}`" for name in each.aliases)
         plan = hardware_plan(RunSpec.model_validate(each.spec))
-        assert plan is not None
+        if plan is None:
+            yield f"| `{each.name}` | {about} | none: a Tinker server | – |"
+            continue
         machines = ", ".join(dict.fromkeys(str(c.accelerators) for c in plan.eligible))
         first = plan.candidates[0].estimate
         assert first is not None
         rank = next(line for line in first.lines if line.startswith("learner, each of"))
         needed = rank.rpartition(": ")[2]
-        yield f"| `{each.name}` | {_cell(each.about)} | {machines} | {needed} |"
+        yield f"| `{each.name}` | {about} | {machines} | {needed} |"
 
 
 def _settings() -> Settings:
@@ -325,6 +348,7 @@ def pages() -> dict[Path, str]:
         DOCS / "deploy.md": deploy_page(),
         DOCS / "minifleet.md": apps_page(),
         DOCS / "clusters.md": clusters_page(),
+        DOCS / "migrating.md": migrating_page(),
         ROOT / "README.md": readme(),
         ROOT / "benchmarks" / "trainer" / "README.md": trainer_benchmarks(),
         ROOT / "benchmarks" / "envs" / "README.md": environment_benchmarks(),

@@ -20,6 +20,7 @@ P = ParamSpec("P")
 SWEEP = "runs.sweep"
 RELAY = "relay.sweep"
 DELIVER = "outbox.deliver"
+DELIVER_WEBHOOKS = "webhooks.deliver"
 REAP = "reaper.sweep"
 SWEEP_DATASETS = "datasets.sweep"
 EXCLUDE = "validations.exclude"
@@ -34,6 +35,7 @@ SWEEP_PERIOD_S = {
     SWEEP: 2.0,
     SWEEP_CLUSTERS: 2.0,
     DELIVER: 2.0,
+    DELIVER_WEBHOOKS: 2.0,
     RELAY: 5.0,
     BLOB_CHANNEL: 5.0,
     EXCLUDE: 5.0,

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from api.notices.deliver import Delivery
-from api.notices.slack import SlackApi
+from api.notices.slack.web_api import make_slack
+from api.notices.webhooks.deliver import WebhookDelivery
 from api.settings import Settings, load_settings
+from api.tables.access.secrets.keyring import Keyring
 from api.tables.database import Database
 from hillclimb.blobs.base import BlobStore
 from hillclimb.blobs.locate import open_store
@@ -39,19 +41,29 @@ def load_context() -> WorkerContext:
     return make_context(load_settings())
 
 
+@lru_cache
+def load_webhooks() -> WebhookDelivery:
+    """Return this process's delivery of webhooks."""
+    settings = load_settings()
+    return WebhookDelivery(
+        database=load_context().database,
+        keyring=Keyring.of(settings),
+        public_url=settings.link_base,
+        allows_loopback=settings.webhook_loopback,
+    )
+
+
 def make_context(settings: Settings) -> WorkerContext:
     """Create the context from the settings."""
     database = Database(settings.database_url)
-    token = settings.slack_bot_token
-    slack = (
-        SlackApi(token=token.get_secret_value(), base_url=settings.slack_api_base_url)
-        if token and token.get_secret_value()
-        else None
-    )
+    slack = make_slack(settings.slack_bot_token, settings.slack_api_base_url)
+    store = CircuitBreakerStore(open_store(settings.blobs_url, STORE_RETRY))
     return WorkerContext(
         database=database,
-        store=CircuitBreakerStore(open_store(settings.blobs_url, STORE_RETRY)),
+        store=store,
         owner=f"{socket.gethostname()}:{os.getpid()}",
-        delivery=Delivery(database=database, slack=slack, public_url=settings.link_base),
+        delivery=Delivery(
+            database=database, slack=slack, public_url=settings.link_base, store=store
+        ),
         cloud_provider=make_cloud_provider(settings, database),
     )

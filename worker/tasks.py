@@ -5,12 +5,15 @@ from __future__ import annotations
 from api.clusters import quotes
 from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
+from api.notices.refresh import refresh_due
+from api.notices.webhooks.deliver import deliver_due_webhooks
 from api.queue import RECONCILE_TASK
 from api.runs.journal import utc_now
 from worker.app import (
     BLOB_CHANNEL,
     CLUSTER,
     DELIVER,
+    DELIVER_WEBHOOKS,
     EXCLUDE,
     FAN_OUT_PRIORITY,
     OBSERVE,
@@ -25,7 +28,7 @@ from worker.app import (
     task,
 )
 from worker.clusters import blob_channel, observer, pricing, reconciler
-from worker.context import load_context
+from worker.context import load_context, load_webhooks
 from worker.deadlines import MESSAGE_TTL_S
 from worker.runs import driver, guards, reaper, relay, spending, sweeps, validations
 
@@ -116,8 +119,16 @@ def exchange_node_messages() -> None:
 
 @task(DELIVER)
 def deliver_messages() -> None:
-    """Deliver the outbox messages that are due."""
-    deliver_due(load_context().delivery)
+    """Deliver the outbox messages that are due, and keep the runs' live messages current."""
+    delivery = load_context().delivery
+    deliver_due(delivery)
+    refresh_due(delivery)
+
+
+@task(DELIVER_WEBHOOKS)
+def deliver_webhooks() -> None:
+    """Deliver the webhooks' messages that are due; apart from Slack's, so that neither waits."""
+    deliver_due_webhooks(load_webhooks())
 
 
 @task(REAP)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from api.admission import submit as submission
-from api.admission.fork import ForkRequest, forked_spec
+from api.admission.defaults import with_defaults
+from api.admission.lineage.fork import ForkRequest, forked_spec
+from api.admission.lineage.resume import resume
 from api.admission.rental import RentalSettings, refuse_unrentable, rental_warnings, rents
-from api.admission.resume import resume
 from api.clusters import quotes
 from api.results.comparison.config_diff import config_diff
 from api.runs import store
@@ -20,6 +21,7 @@ from api.runs.journal import utc_now
 from api.runs.stored_spec import spec_of
 from api.tables import Run
 from api.tables.access import idempotency
+from api.tables.access.grants.charging import charge_run
 from api.tables.access.idempotency import RequestKey, StoredResponse
 from api.tables.access.identity import Principal
 from api.tables.database import Database
@@ -57,9 +59,11 @@ class Admission:
     def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
         """Store a queued run; a repeated `request` returns the first response.
 
-        Raises what `submit.submit` does, NoEligibleHardware where this service cannot rent the
-        run's nodes, and IdempotencyKeyReused.
+        The project's defaults are applied first. Raises what `submit.submit` does, DefaultsMisfit,
+        NoEligibleHardware where this service cannot rent the run's nodes, GrantExhausted, and
+        IdempotencyKeyReused.
         """
+        spec, _ = self._with_defaults(spec, caller)
         refuse_unrentable(spec, self.rental)
         self._request_prices(spec)
 
@@ -67,6 +71,7 @@ class Admission:
             run = submission.submit(
                 session, spec, project_id=caller.project_id, actor=caller.actor, now=now
             )
+            charge_run(session, caller)
             return run, CREATED
 
         return self._once(request, create)
@@ -79,21 +84,25 @@ class Admission:
         skypilot = spec.backend.skypilot
         if skypilot is not None and rents(spec) and self.rental.clouds:
             quotes.request(session, skypilot, now=now)
-        return submission.submit(
+        run = submission.submit(
             session, spec, project_id=caller.project_id, actor=caller.actor, now=now
         )
+        charge_run(session, caller)
+        return run
 
     def plan(self, spec: RunSpec, caller: Principal) -> submission.Plan:
         """Return what submitting the spec would do; raises what `submit.plan` does."""
+        spec, from_defaults = self._with_defaults(spec, caller)
         self._request_prices(spec)
         with self.database.transaction() as session:
-            return submission.plan(
+            planned = submission.plan(
                 session,
                 spec,
                 project_id=caller.project_id,
                 now=utc_now(),
                 rental=rental_warnings(spec, self.rental),
             )
+        return replace(planned, from_defaults=from_defaults)
 
     def resume(self, run_id: str, caller: Principal, request: RequestKey | None) -> Admitted:
         """Resume a run from its newest checkpoint; a repeated `request` returns the first response.
@@ -107,7 +116,10 @@ class Admission:
             store.refuse_imported(run, "be resumed")
             refuse_unrentable(spec_of(run), self.rental)
             resumed = resume(session, run, actor=caller.actor, now=now)
-            return resumed, OK if resumed.id == run_id else CREATED
+            if resumed.id == run_id:
+                return resumed, OK
+            charge_run(session, caller)
+            return resumed, CREATED
 
         return self._once(request, resume_run)
 
@@ -130,6 +142,11 @@ class Admission:
             return self.describe(session, run) | {"config_diff": difference}
 
         return self._once(request, fork_run, describe)
+
+    def _with_defaults(self, spec: RunSpec, caller: Principal) -> tuple[RunSpec, tuple[str, ...]]:
+        """Return the spec with the project's defaults, and the keys that they set."""
+        with self.database.transaction() as session:
+            return with_defaults(session, spec, caller.project_id)
 
     def _once(
         self,

@@ -69,6 +69,8 @@ def _order(spec: RunSpec) -> dict[str, Any]:
         "environment.provider": spec.environment.provider,
         "data.dataset": _tasks_of(data),
         "data.env_keys": sorted(data.env_keys) if data.dataset else list(data.env_keys),
+        "data.modality": data.dataset and data.modality,
+        "data.max_tasks": data.dataset and data.max_tasks,
         "data.train_tasks_per_env": None if data.dataset else data.num_train_tasks(),
         "data.seed": data.seed,
         "data.sampling": data.sampling,

@@ -22,7 +22,9 @@ from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.scheduling import queue
+from api.scheduling.capacity import quotas
 from api.tables import Run
+from api.tables.access.secrets.store import require_secrets
 from api.tables.ids import new_id
 from hillclimb.hardware.plan import HardwarePlan
 from hillclimb.process.code_revision import code_revision
@@ -51,6 +53,8 @@ class Plan:
     """Its position in the queue; 1 is next."""
     queue_reason: str | None
     """Why it would wait; null if it would start now."""
+    from_defaults: tuple[str, ...] = ()
+    """Dotted keys that the project's defaults set."""
 
 
 def submit(
@@ -74,8 +78,12 @@ def submit(
         RunImported: the checkpoint would be an imported run's.
         DatasetUnusable: the spec names a dataset that the run cannot use.
         NoEligibleHardware: no candidate can execute the run.
+        QuotaExceeded: the project may not submit another run now.
+        SecretMissing: the spec names a secret that the project does not have.
     """
     _check_lineage(session, spec, project_id)
+    quotas.refuse_submission(session, project_id, now=now)
+    require_secrets(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
     resolution = resolve_dataset(
         session,
@@ -107,6 +115,7 @@ def _queued(spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run
         config_hash=config_hash(spec),
         code=asdict(code_revision()),
         created_by=actor,
+        tags=sorted(set(spec.tags)),
         created_at=now,
         updated_at=now,
         progress_total=_total_steps(spec),
@@ -143,6 +152,7 @@ def plan(
     `rental` are warnings that the service could not rent the run's nodes. Raises as `submit` does.
     """
     _check_lineage(session, spec, project_id)
+    require_secrets(session, spec, project_id)
     quoted = _quoted(session, spec, now=now)
     checked = planning.check(spec, quoted.offers)
     resolution = resolve_dataset(

@@ -3,6 +3,7 @@
 ClustersError
 ├── NoEligibleHardware      no candidate of the spec can execute it
 ├── PresetNotFound          no preset of that name
+├── PresetHasNoCloud        it cannot be rented from the cloud
 ├── CloudExclusionNotFound  no cloud exclusion has that id
 ├── OrphanNotFound          no orphaned cluster has that name
 └── NoBudget                there is nothing to extend
@@ -21,6 +22,10 @@ class NoEligibleHardware(ClustersError):
 
 class PresetNotFound(ClustersError):
     """No preset of that name."""
+
+
+class PresetHasNoCloud(ClustersError):
+    """The preset rents no machines, or nothing can be rented from the cloud."""
 
 
 class CloudExclusionNotFound(ClustersError):

@@ -29,7 +29,7 @@ def node_secrets(names: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_node_secrets(spec: RunSpec, names: Collection[str]) -> None:
-    """Reject fresh machines for a run that requires a secret which is not in `names`.
+    """Reject fresh machines for a run that requires a secret which neither `names` nor it has.
 
     Images, and an operator's own Slurm or Kubernetes, may have secrets of their own: they are not
     checked. Raises NoEligibleHardware.
@@ -38,12 +38,15 @@ def require_node_secrets(spec: RunSpec, names: Collection[str]) -> None:
     if sky is None or spec.kind in RUNNER_ONLY_KINDS:
         return
     fresh = [each for each in sky.candidates if is_fresh(each)]
-    missing = {name: why for name, why in required_secrets(spec).items() if name not in names}
+    present = {*names, *(name for name, secret in spec.secrets.items() if secret is not None)}
+    missing = {name: why for name, why in required_secrets(spec).items() if name not in present}
     if fresh and missing:
         name, why = next(iter(missing.items()))
         raise NoEligibleHardware(
-            f"{why} needs {name}, which machines on {fresh[0].cloud} would not have: set it in the"
-            " service's environment, and add its name to HILLCLIMB_NODE_SECRETS"
+            f"{why} needs {name}, which machines on {fresh[0].cloud} would not have: store it"
+            f" with `hillclimb secrets set NAME` and name it in the spec (secrets:"
+            f" {{{name}: NAME}}), or set it in the service's environment, and add its name to"
+            " HILLCLIMB_NODE_SECRETS"
             f" (there: {' '.join(sorted(names)) or 'nothing'})"
         )
 

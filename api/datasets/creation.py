@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.datasets import blobs, exclusions, sources, store
@@ -28,7 +29,9 @@ from api.datasets.work.process import JobLimits
 from api.runs.journal import utc_now
 from api.tables import Dataset, DatasetVersion
 from api.tables.access import idempotency
+from api.tables.access.errors import QuotaExceeded
 from api.tables.access.idempotency import RequestKey, StoredResponse
+from api.tables.access.quotas import lock_quotas
 from api.tables.database import Database
 from api.tables.ids import new_id
 from hillclimb.blobs.base import BlobStore
@@ -38,6 +41,8 @@ from hillclimb.datasets.prepare import PrepareOptions
 
 MAX_ROUNDS = 3
 """Builds of one creation, while other creations store versions in between."""
+QUOTA_RETRY_S = 3600.0
+"""When another try at a full store makes sense."""
 SOURCE = "source"
 UPLOAD = "upload"
 
@@ -241,6 +246,7 @@ def _insert(
         return None
     if order.key and (stored := idempotency.begin(session, order.key)):
         return stored, True
+    _refuse_above_quota(session, order.project_id, result["size_bytes"])
     dataset.num_versions += 1
     version = _row(order, dataset, snapshot, result, version_id)
     session.add(version)
@@ -252,6 +258,20 @@ def _insert(
     if order.key:
         idempotency.finish(session, order.key, answer)
     return answer, False
+
+
+def _refuse_above_quota(session: Session, project_id: str, size_bytes: int) -> None:
+    """Raise QuotaExceeded if the project's versions would take more than its quota."""
+    limit = lock_quotas(session, project_id).limits["dataset_bytes"]
+    sizes = select(func.coalesce(func.sum(DatasetVersion.size_bytes), 0))
+    stored = session.scalar(sizes.where(DatasetVersion.project_id == project_id)) or 0
+    if stored + size_bytes > limit:
+        raise QuotaExceeded(
+            f"This version has {size_bytes:,} bytes and the project has stored {int(stored):,}; its"
+            f" quota of datasets is {limit:,} bytes: upload fewer tasks, or ask the operator for"
+            " more.",
+            retry_after_s=QUOTA_RETRY_S,
+        )
 
 
 def _has_other_exclusions(session: Session, order: Order, snapshot: _Snapshot) -> bool:

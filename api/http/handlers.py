@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
+import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +34,7 @@ from api.http.problems import (
     kind_of,
 )
 from api.runs.errors import ForkRejected, SpecOutdated
+from api.tables.access.errors import LimitReached
 from hillclimb.blobs.base import StoreError
 from hillclimb.protocol.spec_problems import SpecProblem, sentence_of
 
@@ -56,6 +60,12 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(error, _domain)
 
 
+def answer(request: Request, error: Exception) -> Response:
+    """Return the response to an error that was raised before any route."""
+    is_outage = isinstance(error, OperationalError | PoolTimeout)
+    return _unavailable(request, error) if is_outage else _domain(request, error)
+
+
 def respond(
     request: Request, kind: Kind, detail: str, errors: Sequence[SpecProblem] = ()
 ) -> JSONResponse:
@@ -78,7 +88,10 @@ def _domain(request: Request, error: Exception) -> Response:
         log.error("%s has no row in api.http.problems", type(error).__name__, exc_info=error)
     with_problems = (DatasetRejected, ForkRejected, SpecOutdated)
     errors = error.problems if isinstance(error, with_problems) else ()
-    return respond(request, kind, str(error), errors)
+    response = respond(request, kind, str(error), errors)
+    if isinstance(error, LimitReached):
+        response.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return response
 
 
 def _http(request: Request, error: Exception) -> Response:
@@ -106,7 +119,11 @@ def _invalid(request: Request, error: Exception) -> Response:
     details = error.errors()
     if details and details[0]["type"] == "json_invalid":
         return respond(request, MALFORMED, _json_mistake(details[0]))
-    errors = [_explain(detail) for detail in details]
+    # A value that fits no branch of a union has an error per branch.
+    errors = list(
+        {error.pointer: error for error in reversed(list(map(_explain, details)))}.values()
+    )
+    errors.reverse()
     return respond(request, INVALID, "; ".join(e.message for e in errors), errors)
 
 
@@ -117,10 +134,22 @@ def _json_mistake(detail: dict[str, Any]) -> str:
 
 def _explain(detail: dict[str, Any]) -> SpecProblem:
     place, *path = detail["loc"]
+    if place != "body":
+        # What follows the name are pydantic's own words for the branches of a union.
+        path = [*path[:1], *(part for part in path[1:] if isinstance(part, int))]
     pointer = "".join(f"/{part}" for part in path)
     where = f"{place} {'.'.join(str(part) for part in path)}".strip()
-    message = f"{where}: {sentence_of(detail)}"
+    message = f"{where}: {sentence_of(detail)}{_nearest(detail)}"
     return SpecProblem(pointer=pointer, code=str(detail["type"]), message=message)
+
+
+def _nearest(detail: dict[str, Any]) -> str:
+    """Return which possible value is nearest to a misspelt one, as the end of a sentence."""
+    if detail["type"] not in ("enum", "literal_error"):
+        return ""
+    known = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+    close = difflib.get_close_matches(str(detail.get("input")), known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _unstorable(request: Request, _error: Exception) -> Response:

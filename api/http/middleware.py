@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -11,11 +12,13 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.problems import CONTENT_TYPE, INTERNAL, TOO_LARGE, Kind, body_of, headers_of
+from api.http.problems import CONTENT_TYPE, INTERNAL, TOO_LARGE, TOO_SLOW, Kind, body_of, headers_of
 from api.tables.ids import new_id
 
 REQUEST_ID = "x-request-id"
 ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+BODY_IDLE_S = 30.0
+"""Longest wait for the next piece of a body (seconds)."""
 MAX_BODY_BYTES = 1_000_000
 MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 24_000_000}
 """Room for the largest event: the outcomes of `hillclimb.spec.run.MAX_ROLLOUTS` rollouts."""
@@ -28,6 +31,10 @@ MAX_EXCLUSIONS_BYTES = 10_000_000
 log = logging.getLogger(__name__)
 
 
+class _BodyStalled(Exception):
+    """Nothing more of the body arrived."""
+
+
 class _BodyTooLarge(Exception):
     """The body exceeds the limit of its path."""
 
@@ -38,8 +45,11 @@ class RequestEdge:
     A 500 has only the id; the log has the traceback under the same id.
     """
 
-    def __init__(self, app: ASGIApp, max_upload_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, max_upload_bytes: int, body_idle_s: float = BODY_IDLE_S
+    ) -> None:
         self._app = app
+        self._body_idle_s = body_idle_s
         self._max_upload_bytes = max_upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,15 +57,20 @@ class RequestEdge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self._max_bytes(scope["path"]))
+        exchange = _Exchange(
+            scope, receive, send, self._max_bytes(scope["path"]), self._body_idle_s
+        )
         try:
             exchange.check_length()
             await self._app(scope, exchange.receive, exchange.send)
-        except _BodyTooLarge:
+        except (_BodyTooLarge, _BodyStalled):
             pass
         except Exception:
             log.exception("request %s failed", exchange.request_id)
             await exchange.answer(INTERNAL, "Internal error; it has been logged.")
+        if exchange.is_stalled:
+            limit = f"{self._body_idle_s:g} s"
+            await exchange.answer(TOO_SLOW, f"Nothing of the body arrived for {limit}.")
         if exchange.is_too_large:
             limit = f"{exchange.max_bytes:,} bytes"
             await exchange.answer(TOO_LARGE, f"The body may have at most {limit}.")
@@ -71,7 +86,9 @@ class RequestEdge:
 class _Exchange:
     """One request and its response on their way through."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, max_bytes: int) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, max_bytes: int, idle_s: float
+    ) -> None:
         self._receive, self._send = receive, send
         self._path: str = scope["path"]
         self._headers = Headers(scope=scope)
@@ -79,6 +96,9 @@ class _Exchange:
         self.request_id = client_id if ACCEPTED_ID.fullmatch(client_id) else new_id("req")
         self.max_bytes = max_bytes
         self.is_too_large = False
+        self.is_stalled = False
+        self._idle_s = idle_s
+        self._is_body_complete = False
         self._num_bytes = 0
         self._has_started = False
         scope.setdefault("state", {})["request_id"] = self.request_id
@@ -91,7 +111,15 @@ class _Exchange:
 
     async def receive(self) -> Message:
         """Receive a message of the client and count its bytes."""
-        message = await self._receive()
+        if self._is_body_complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(self._idle_s):
+                message = await self._receive()
+        except TimeoutError:
+            self.is_stalled = True
+            raise _BodyStalled from None
+        self._is_body_complete = not message.get("more_body", False)
         self._num_bytes += len(message.get("body", b""))
         if self._num_bytes > self.max_bytes:
             self._refuse()
@@ -99,7 +127,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         """Send a message of the application, unless the body was too large."""
-        if self.is_too_large and not self._has_started:
+        if (self.is_too_large or self.is_stalled) and not self._has_started:
             return
         if message["type"] == "http.response.start":
             self._has_started = True

@@ -23,6 +23,7 @@ from api.clusters.errors import (
     NoBudget,
     NoEligibleHardware,
     OrphanNotFound,
+    PresetHasNoCloud,
     PresetNotFound,
 )
 from api.datasets.errors import (
@@ -35,6 +36,22 @@ from api.datasets.errors import (
     RegistryError,
     SourceRefused,
     TaskNotFound,
+)
+from api.notices.errors import (
+    LinkCodeRejected,
+    LinkNotFound,
+    NoticeError,
+    RateLimited,
+    RequestForged,
+    SlackNotSetUp,
+    SlackRefused,
+    SlackUnavailable,
+)
+from api.notices.webhooks.errors import (
+    NotDelivered,
+    WebhookError,
+    WebhookNotFound,
+    WebhookRejected,
 )
 from api.results.artifacts.errors import ArtifactError, ArtifactNotFound
 from api.results.errors import (
@@ -59,7 +76,9 @@ from api.runs.errors import (
     CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    DefaultsMisfit,
     ForkRejected,
+    GuardTripNotFound,
     InvalidTransition,
     LeaseLost,
     NothingToResume,
@@ -68,11 +87,32 @@ from api.runs.errors import (
     RunnerNotFound,
     RunNotFound,
     SpecOutdated,
+    TooManyAnnotations,
     UnknownToken,
     UnsupportedSchema,
 )
+from api.tables.access.errors import (
+    KeyFixed,
+    KeyNotFound,
+    MemberNotFound,
+    ProjectExists,
+    ProjectNotFound,
+    QuotaExceeded,
+    RateExceeded,
+    SignInFailed,
+)
+from api.tables.access.grants.charging import GrantExhausted
+from api.tables.access.grants.keys import AgentKeyNotFound, TooManyAgentKeys
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
+from api.tables.access.secrets.errors import (
+    SecretInUse,
+    SecretMissing,
+    SecretNotFound,
+    SecretRejected,
+    SecretsError,
+    SecretUnreadable,
+)
 from hillclimb.protocol.spec_problems import SpecProblem
 
 CONTENT_TYPE = "application/problem+json"
@@ -127,6 +167,9 @@ def _kind(status: HTTPStatus, code: str, title: str, *, retryable: bool = False)
 
 
 MALFORMED = _kind(HTTPStatus.BAD_REQUEST, "malformed", "The request cannot be read")
+TOO_SLOW = _kind(
+    HTTPStatus.REQUEST_TIMEOUT, "body_timeout", "The body did not arrive", retryable=True
+)
 NOT_FOUND = _kind(HTTPStatus.NOT_FOUND, "not_found", "Not found")
 METHOD_NOT_ALLOWED = _kind(
     HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", "The path does not support the method"
@@ -145,6 +188,22 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.CONFLICT, "invalid_transition", "The run's status does not allow it"
     ),
     RunImported: _kind(HTTPStatus.CONFLICT, "run_imported", "The run was imported"),
+    GuardTripNotFound: _kind(
+        HTTPStatus.NOT_FOUND, "guard_trip_not_found", "The guard has no such episode"
+    ),
+    RequestForged: _kind(HTTPStatus.UNAUTHORIZED, "request_forged", "Not a request of Slack"),
+    SlackNotSetUp: _kind(HTTPStatus.NOT_FOUND, "slack_not_set_up", "Slack is not set up"),
+    LinkCodeRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "link_code_rejected", "The link code is not valid"
+    ),
+    LinkNotFound: _kind(HTTPStatus.NOT_FOUND, "slack_link_not_found", "No such link"),
+    RateLimited: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "slack_rate_limited", "Slack asks to wait", retryable=True
+    ),
+    SlackUnavailable: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "slack_unavailable", "Slack is away", retryable=True
+    ),
+    SlackRefused: _kind(HTTPStatus.BAD_GATEWAY, "slack_refused", "Slack refused it"),
     NothingToResume: _kind(
         HTTPStatus.CONFLICT, "nothing_to_resume", "There is no checkpoint to resume from"
     ),
@@ -156,6 +215,12 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     CheckpointMisfit: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_misfit", "The run does not fit the checkpoint"
+    ),
+    DefaultsMisfit: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "defaults_misfit", "The project's defaults do not suit it"
+    ),
+    TooManyAnnotations: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_annotations", "Too many tags or links"
     ),
     ForkRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_fork", "The fork's spec is not valid"
@@ -252,13 +317,54 @@ KINDS: dict[type[Exception], Kind] = {
     NoEligibleHardware: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "no_eligible_hardware", "No machine can execute the run"
     ),
+    PresetHasNoCloud: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "preset_has_no_cloud", "The preset has no such cloud"
+    ),
     PresetNotFound: _kind(HTTPStatus.NOT_FOUND, "preset_not_found", "No such preset"),
     CloudExclusionNotFound: _kind(
         HTTPStatus.NOT_FOUND, "cloud_exclusion_not_found", "No such cloud exclusion"
     ),
     OrphanNotFound: _kind(HTTPStatus.NOT_FOUND, "orphan_not_found", "No such orphaned cluster"),
     NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
+    WebhookNotFound: _kind(HTTPStatus.NOT_FOUND, "webhook_not_found", "No such webhook"),
+    WebhookRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "webhook_rejected", "The webhook cannot be stored"
+    ),
+    NotDelivered: _kind(
+        HTTPStatus.BAD_GATEWAY, "not_delivered", "The receiver did not accept it", retryable=True
+    ),
+    SecretNotFound: _kind(HTTPStatus.NOT_FOUND, "secret_not_found", "No such secret"),
+    SecretMissing: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "secret_missing", "The project lacks a secret of the spec"
+    ),
+    SecretInUse: _kind(HTTPStatus.CONFLICT, "secret_in_use", "A run needs the secret"),
+    SecretRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "secret_rejected", "The value cannot be stored"
+    ),
+    SecretUnreadable: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "secret_unreadable",
+        "A secret does not decrypt",
+        retryable=True,
+    ),
+    GrantExhausted: _kind(HTTPStatus.FORBIDDEN, "grant_exhausted", "The key's grant is used up"),
+    AgentKeyNotFound: _kind(HTTPStatus.NOT_FOUND, "agent_key_not_found", "No such agent key"),
+    TooManyAgentKeys: _kind(
+        HTTPStatus.CONFLICT, "too_many_agent_keys", "The project has too many agent keys"
+    ),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
+    KeyNotFound: _kind(HTTPStatus.NOT_FOUND, "key_not_found", "No such key"),
+    KeyFixed: _kind(HTTPStatus.CONFLICT, "key_fixed", "The key cannot be changed"),
+    MemberNotFound: _kind(HTTPStatus.NOT_FOUND, "member_not_found", "No such member"),
+    ProjectNotFound: _kind(HTTPStatus.NOT_FOUND, "project_not_found", "No such project"),
+    ProjectExists: _kind(HTTPStatus.CONFLICT, "project_exists", "The project exists"),
+    SignInFailed: _kind(HTTPStatus.UNAUTHORIZED, "sign_in_failed", "The sign-in failed"),
+    RateExceeded: _kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "rate_exceeded", "Too many requests", retryable=True
+    ),
+    QuotaExceeded: _kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "quota_exceeded", "A quota is used up", retryable=True
+    ),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""
 
@@ -272,6 +378,9 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     CampaignError,
     ImportsError,
     ExperimentError,
+    SecretsError,
+    WebhookError,
+    NoticeError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

@@ -3,7 +3,11 @@
 NoticeError
 ├── RateLimited        Slack asks to wait; then retry
 ├── SlackUnavailable   no usable response; retry with a back-off
-└── SlackRefused       Slack will never accept this message
+├── SlackRefused       Slack will never accept this message
+├── RequestForged      a request is not Slack's, is too old, or a replay
+├── SlackNotSetUp      the service has no signing secret
+├── LinkCodeRejected   a link code is not valid
+└── LinkNotFound       no link of that Slack user
 """
 
 
@@ -25,3 +29,19 @@ class SlackUnavailable(NoticeError):
 
 class SlackRefused(NoticeError):
     """Slack rejected the message, and would again."""
+
+
+class RequestForged(NoticeError):
+    """A request is not Slack's, is too old, or was received before."""
+
+
+class SlackNotSetUp(NoticeError):
+    """The service has no signing secret, so it cannot tell requests of Slack from others."""
+
+
+class LinkCodeRejected(NoticeError):
+    """A link code is unknown, was used before, or has expired."""
+
+
+class LinkNotFound(NoticeError):
+    """The project has no link of that Slack user."""

@@ -26,7 +26,7 @@ class MetricFilters:
 
 def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[dict[str, Any]]:
     """Return one series per name and decoding, `points` being `{step, attempt, value}` by step."""
-    stored = _stored_names(session, run_id)
+    stored = stored_names(session, run_id)
     names = [n for n in stored if any(fnmatchcase(n, pattern) for pattern in filters.names)]
     query = (
         select(Metric.name, Metric.decoding, Metric.step, Metric.attempt, Metric.value)
@@ -48,7 +48,7 @@ def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[
     ]
 
 
-def _stored_names(session: Session, run_id: str) -> Sequence[str]:
+def stored_names(session: Session, run_id: str) -> Sequence[str]:
     """Return the run's names, each found in the primary key's index as the next after the last.
 
     `SELECT DISTINCT` would read every point: a run has hundreds of names and hundreds of thousands

@@ -15,6 +15,7 @@ RunError
 ├── AttemptNotClaimed      the first node of its cluster has not claimed it yet
 ├── UnknownToken           no attempt has this ingest token
 ├── UnsupportedSchema      events of a schema version that is not accepted
+├── GuardTripNotFound      the guard has no such episode
 ├── RunnerNotFound         no such runner in the caller's project
 └── CursorRejected         no cursor of this service, or of a list with other filters
 """
@@ -45,6 +46,10 @@ class RunImported(RunError):
     """The run was imported: the service did not run it and has none of its checkpoints."""
 
 
+class GuardTripNotFound(RunError):
+    """The guard of the run has no such episode."""
+
+
 class NothingToResume(RunError):
     """No complete checkpoint to resume from."""
 
@@ -63,6 +68,14 @@ class CheckpointNotFound(RunError):
 
 class CheckpointMisfit(RunError):
     """The run cannot train on from the checkpoint that `lineage.resumed_from` names."""
+
+
+class DefaultsMisfit(RunError):
+    """The spec is valid, but not with the defaults of its project."""
+
+
+class TooManyAnnotations(RunError):
+    """A run would have more tags or links than a run may have."""
 
 
 class ForkRejected(RunError):

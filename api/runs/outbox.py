@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import exists, or_, select
+from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
 from api.runs.deadlines import OUTBOX_LEASE_S
 from api.runs.status import TERMINAL, RunStatus
-from api.tables import OutboxMessage, Run
+from api.tables import OutboxMessage, Run, SlackThread, Webhook
 from hillclimb.protocol.end_reasons import ReasonCode
 
 PENDING = "pending"
@@ -56,36 +56,87 @@ _KEYS = {
     "checkpoint.refused": ("refused", "refused:{path}"),
     "eval.completed": ("eval", "eval:{step}:{decoding}"),
     "guard.tripped": ("guard", "guard:{guard}:{number}"),
+    "run.created": ("opened", "opened"),
     "trainer.started": ("started", "started"),
 }
 """Kind and key of the events that always send a message."""
 
 
+WEBHOOK_EVENTS = frozenset(
+    {"run.created", "run.status_changed", "run.warning", "trainer.started", "eval.completed"}
+    | {"probe.completed", "validation.completed", "checkpoint.saved", "checkpoint.refused"}
+    | {"guard.tripped", "budget.warned"}
+)
+"""Types of the events that webhooks can receive: a few per evaluation, none per step."""
+
+
 def enqueue_for_event(
     session: Session, run: Run, *, seq: int, event_type: str, data: Mapping[str, Any]
 ) -> None:
-    """Store the event's message to the run's Slack channel, if it has one.
+    """Store the event's messages: to the run's Slack channels, and to webhooks of its project.
+
+    The channels are that of the spec, and those that watch the run.
 
     Called in the event's transaction. Idempotent, also for an eval that a later attempt repeats.
     """
+    if event_type in WEBHOOK_EVENTS:
+        _enqueue_for_webhooks(session, run, seq=seq, event_type=event_type)
     kind_and_key = _kind_and_key(event_type, data, seq=seq)
-    slack = run.spec.get("notify", {}).get("slack")
-    if slack is None or kind_and_key is None:
+    if event_type == "run.status_changed" and data["to"] == RunStatus.PROVISIONING.value:
+        # A runner's slot is there at once; machines take minutes.
+        is_rented = run.spec["backend"]["type"] == "skypilot"
+        kind_and_key = ("provisioning", f"provisioning:{seq}") if is_rented else None
+    if kind_and_key is None:
         return
     kind, key = kind_and_key
-    session.execute(
-        insert(OutboxMessage)
-        .values(
-            project_id=run.project_id,
-            run_id=run.id,
-            kind=kind,
-            dedupe_key=f"slack:{run.id}:{key}",
-            payload={"channel": slack["channel"], "seq": seq},
-            state=PENDING,
-            num_attempts=0,
+    for number, channel in enumerate(channels_of(session, run)):
+        session.execute(
+            insert(OutboxMessage)
+            .values(
+                project_id=run.project_id,
+                run_id=run.id,
+                kind=kind,
+                dedupe_key=f"slack:{run.id}:{key}" + (f":{channel}" if number else ""),
+                payload={"channel": channel, "seq": seq},
+                state=PENDING,
+                num_attempts=0,
+            )
+            .on_conflict_do_nothing(index_elements=[OutboxMessage.dedupe_key])
         )
-        .on_conflict_do_nothing(index_elements=[OutboxMessage.dedupe_key])
+
+
+def channels_of(session: Session, run: Run) -> tuple[str, ...]:
+    """Return the channels that get messages about the run: that of the spec, then watching ones."""
+    slack = run.spec.get("notify", {}).get("slack")
+    own = () if slack is None else (str(slack["channel"]),)
+    query = select(SlackThread.channel).where(SlackThread.run_id == run.id)
+    watching = session.scalars(query.order_by(SlackThread.created_at, SlackThread.channel))
+    return (*own, *(each for each in watching if each not in own))
+
+
+def _enqueue_for_webhooks(session: Session, run: Run, *, seq: int, event_type: str) -> None:
+    """Store a message for each webhook of the project that receives the type."""
+    receives = or_(func.cardinality(Webhook.events) == 0, Webhook.events.contains([event_type]))
+    query = select(Webhook.id).where(
+        Webhook.project_id == run.project_id, Webhook.is_enabled, receives
     )
+    # Locked against deletion: a missing row would refuse the message, and the event with it.
+    webhooks = session.scalars(query.with_for_update(read=True, key_share=True))
+    for webhook_id in webhooks.all():
+        session.execute(
+            insert(OutboxMessage)
+            .values(
+                project_id=run.project_id,
+                run_id=run.id,
+                webhook_id=webhook_id,
+                kind=event_type,
+                dedupe_key=f"webhook:{webhook_id}:{run.id}:{seq}",
+                payload={"webhook_id": webhook_id, "seq": seq},
+                state=PENDING,
+                num_attempts=0,
+            )
+            .on_conflict_do_nothing(index_elements=[OutboxMessage.dedupe_key])
+        )
 
 
 def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tuple[str, str] | None:
@@ -109,20 +160,39 @@ def _is_about_cluster(data: Mapping[str, Any]) -> bool:
 
 
 def claim_next(session: Session, *, owner: str, now: datetime) -> Claim | None:
-    """Claim the oldest due message with no pending message of its run before it."""
+    """Claim the oldest due message to Slack, none of its run and channel pending before it."""
     earlier = aliased(OutboxMessage)
     blocked = exists().where(
         earlier.run_id == OutboxMessage.run_id,
+        earlier.webhook_id.is_(None),
         earlier.state == PENDING,
+        earlier.payload["channel"].astext == OutboxMessage.payload["channel"].astext,
         earlier.id < OutboxMessage.id,
     )
+    return _claim(session, OutboxMessage.webhook_id.is_(None), ~blocked, owner=owner, now=now)
+
+
+def claim_next_of_webhooks(session: Session, *, owner: str, now: datetime) -> Claim | None:
+    """Claim the oldest due message to a webhook that has none under way."""
+    other = aliased(OutboxMessage)
+    busy = exists().where(
+        other.webhook_id == OutboxMessage.webhook_id,
+        other.state == PENDING,
+        other.lease_until > now,
+    )
+    return _claim(session, OutboxMessage.webhook_id.is_not(None), ~busy, owner=owner, now=now)
+
+
+def _claim(
+    session: Session, *where: ColumnElement[bool], owner: str, now: datetime
+) -> Claim | None:
     message = session.scalar(
         select(OutboxMessage)
         .where(
             OutboxMessage.state == PENDING,
             OutboxMessage.next_attempt_at <= now,
             or_(OutboxMessage.lease_until.is_(None), OutboxMessage.lease_until < now),
-            ~blocked,
+            *where,
         )
         .order_by(OutboxMessage.id)
         .limit(1)

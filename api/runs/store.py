@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -22,8 +22,14 @@ class RunFilters:
     """Filters of a list of runs; null does not filter."""
 
     status: tuple[str, ...] = ()
+    kind: str | None = None
+    """`kind` of the spec."""
     name: str | None = None
     """A part of the name, case-insensitive."""
+    tags: tuple[str, ...] = ()
+    """A run has all of them."""
+    match: str | None = None
+    """The name, or the beginning of the id with or without `run_`."""
     created_after: datetime | None = None
     created_before: datetime | None = None
 
@@ -68,19 +74,29 @@ def list_runs(
     session: Session, project_id: str, filters: RunFilters, *, after: Position | None, limit: int
 ) -> Sequence[Run]:
     """Return up to `limit` runs, newest first, that come after the position."""
-    query = select(Run).where(Run.project_id == project_id)
-    if filters.status:
-        query = query.where(Run.status.in_(filters.status))
-    if filters.name is not None:
-        query = query.where(Run.name.icontains(filters.name, autoescape=True))
-    if filters.created_after is not None:
-        query = query.where(Run.created_at > filters.created_after)
-    if filters.created_before is not None:
-        query = query.where(Run.created_at < filters.created_before)
+    query = select(Run).where(Run.project_id == project_id, *_conditions(filters))
     if after is not None:
         query = query.where(tuple_(Run.created_at, Run.id) < after)
     query = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(limit)
     return session.scalars(query).all()
+
+
+def _conditions(filters: RunFilters) -> Iterator[ColumnElement[bool]]:
+    if filters.status:
+        yield Run.status.in_(filters.status)
+    if filters.kind is not None:
+        yield Run.spec["kind"].astext == filters.kind
+    if filters.name is not None:
+        yield Run.name.icontains(filters.name, autoescape=True)
+    if filters.tags:
+        yield Run.tags.contains(list(filters.tags))
+    if filters.match is not None:
+        start = f"run_{filters.match.removeprefix('run_')}"
+        yield (Run.name == filters.match) | Run.id.startswith(start, autoescape=True)
+    if filters.created_after is not None:
+        yield Run.created_at > filters.created_after
+    if filters.created_before is not None:
+        yield Run.created_at < filters.created_before
 
 
 def newest_attempt(session: Session, run: Run) -> Attempt | None:

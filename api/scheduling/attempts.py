@@ -23,7 +23,8 @@ from api.runs.queue_class import QueueClass, queue_class_of
 from api.runs.status import WAITING, AttemptState, RunStatus
 from api.runs.stored_spec import spec_of
 from api.runs.transitions import move
-from api.scheduling import capacity, queue
+from api.scheduling import queue
+from api.scheduling.capacity import slots
 from api.scheduling.finalize import finalize_attempt
 from api.scheduling.provisioning import GiveUp, can_provision
 from api.tables import Attempt, Cluster, Run
@@ -60,7 +61,7 @@ def schedule(session: Session, run: Run, *, now: datetime) -> Attempt | None:
     if spec is None:
         return None
     on_cluster = queue_class_of(run) is QueueClass.CLUSTER
-    capacity.lock(session, run.project_id)
+    slots.lock(session, run.project_id)
     if on_cluster and _fail_if_provisioning_exhausted(session, run, now=now):
         return None
     if queue.queue_position(session, run, now=now).reason is not None:

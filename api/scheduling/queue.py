@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from api.clusters import store as clusters
 from api.runs import store
 from api.runs.queue_class import QueueClass, queue_class_of
-from api.scheduling import capacity
+from api.scheduling.capacity import quotas, slots
 from api.scheduling.provisioning import GiveUp, can_provision
 from api.tables import Run
 
@@ -31,8 +31,12 @@ def queue_position(session: Session, run: Run, *, now: datetime) -> QueuePositio
     Recovering runs come first: they have progress to lose. Then the older run comes first.
     """
     if queue_class_of(run) is QueueClass.CLUSTER:
-        return _queue_position_on_cluster(session, run, now=now)
-    return _queue_position(session, run.project_id, before=run, now=now)
+        place = _queue_position_on_cluster(session, run, now=now)
+    else:
+        place = _queue_position(session, run.project_id, before=run, now=now)
+    if place.reason is None:
+        return replace(place, reason=quotas.full_reason(session, run.project_id))
+    return place
 
 
 def queue_position_of_next(session: Session, project_id: str, *, now: datetime) -> QueuePosition:
@@ -64,11 +68,11 @@ def _queue_position(
 ) -> QueuePosition:
     ahead = store.num_waiting_for_runner(session, project_id, before=before)
     reason = None
-    if not capacity.is_runner_connected(session, project_id, now=now):
+    if not slots.is_runner_connected(session, project_id, now=now):
         reason = "No runner is connected."
     else:
-        num_free = capacity.num_free_slots(session, project_id, now=now)
-        num_free -= capacity.num_scheduled(session, project_id)
+        num_free = slots.num_free_slots(session, project_id, now=now)
+        num_free -= slots.num_scheduled(session, project_id)
         if num_free <= 0:
             reason = "All runner slots are in use."
         elif ahead >= num_free:

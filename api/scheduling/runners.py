@@ -22,6 +22,9 @@ from api.runs.stored_spec import spec_of
 from api.scheduling import attempts
 from api.scheduling.attempts import AttemptEnd
 from api.tables import Attempt, Run, Runner
+from api.tables.access.secrets.errors import SecretMissing, SecretUnreadable
+from api.tables.access.secrets.keyring import NO_KEYS, Keyring
+from api.tables.access.secrets.store import secrets_of
 from api.tables.ids import new_id
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import (
@@ -91,8 +94,15 @@ def heartbeat(
     return HeartbeatReply(commands=tuple(commands), lease_until=runner.lease_until)
 
 
-def claim(session: Session, runner: Runner, *, ingest_url: str, now: datetime) -> LaunchPlan | None:
-    """Give the runner the oldest scheduled attempt of its project.
+def claim(
+    session: Session,
+    runner: Runner,
+    *,
+    ingest_url: str,
+    now: datetime,
+    keyring: Keyring = NO_KEYS,
+) -> LaunchPlan | None:
+    """Give the runner the oldest scheduled attempt of its project, with the secrets of its spec.
 
     Null when there is none, and for a runner that drains or has no free slot.
     """
@@ -107,8 +117,10 @@ def claim(session: Session, runner: Runner, *, ingest_url: str, now: datetime) -
     run, attempt = row
     try:
         spec = spec_of(run)
-    except SpecOutdated as error:
-        # Scheduled before the service was updated; left there, it would block all others.
+        secrets = secrets_of(session, keyring, spec, project_id=run.project_id, now=now)
+    except (SpecOutdated, SecretMissing, SecretUnreadable) as error:
+        # Scheduled before the service was updated, or before the operator lost a master key; left
+        # there, it would block all others.
         end = AttemptEnd(reason=ReasonCode.SPEC_REJECTED, message=str(error))
         attempts.end_attempt(session, run, attempt, end, now=now)
         return None
@@ -121,6 +133,7 @@ def claim(session: Session, runner: Runner, *, ingest_url: str, now: datetime) -
         ingest_url=ingest_url,
         spec=spec,
         resume_from=attempt.resume_from,
+        secrets=secrets,
     )
 
 

@@ -12,8 +12,26 @@ from api.tables.clusters import (
     ProjectLimits,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
-from api.tables.notices import OutboxMessage, SlackThread
-from api.tables.projects import ApiKey, Project, SessionCode
+from api.tables.notices import (
+    OutboxMessage,
+    SlackLink,
+    SlackLinkCode,
+    SlackRequest,
+    SlackThread,
+    Webhook,
+)
+from api.tables.projects import (
+    ApiKey,
+    AuditRecord,
+    Person,
+    Project,
+    ProjectDefaultsRecord,
+    ProjectMember,
+    ProjectQuota,
+    ProjectSecret,
+    RunGrant,
+    SessionCode,
+)
 from api.tables.results import (
     Checkpoint,
     ComputeRecord,
@@ -33,6 +51,13 @@ __all__ = [
     "Base",
     "Project",
     "ApiKey",
+    "AuditRecord",
+    "ProjectMember",
+    "Person",
+    "ProjectQuota",
+    "ProjectSecret",
+    "ProjectDefaultsRecord",
+    "RunGrant",
     "Run",
     "Attempt",
     "RunEvent",
@@ -49,6 +74,10 @@ __all__ = [
     "Runner",
     "OutboxMessage",
     "SlackThread",
+    "Webhook",
+    "SlackLink",
+    "SlackLinkCode",
+    "SlackRequest",
     "SessionCode",
     "Dataset",
     "DatasetVersion",

@@ -26,6 +26,8 @@ class Base(DeclarativeBase):
         datetime: DateTime(timezone=True),
         dict[str, Any]: JSONB,
         list[dict[str, Any]]: JSONB,
+        list[str]: JSONB,
+        dict[str, str]: JSONB,
         str: String(),
     }
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.orm import Session, sessionmaker
+
+from api.tables.access import audit
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 30
@@ -22,7 +24,7 @@ STATEMENT_TIMEOUT_S = 30
 must not block the API's threads, one after the other."""
 IDLE_IN_TRANSACTION_S = 60
 """PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
-SCHEMA_REVISION = "1016"
+SCHEMA_REVISION = "1021"
 """The Alembic revision that this code requires."""
 OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
 """Revisions of the tables before 2026-11-23: no migration leads from them to this version."""
@@ -77,14 +79,17 @@ class Database:
             connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": options},
         )
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
+        event.listen(self._sessions, "before_flush", audit.collect)
+        event.listen(self._sessions, "do_orm_execute", audit.notice)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """Yield a session; commit at the end of the block, roll back when it raises.
 
-        Objects stay readable after the commit. Make no network call inside the block.
+        Objects stay readable after the commit. Make no network call inside the block. A request
+        that changes something gets its record of the audit log in the same transaction.
         """
-        with self._sessions.begin() as session:
+        with self._sessions.begin() as session, audit.recording(session):
             yield session
 
     def revision(self) -> str | None:

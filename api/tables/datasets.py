@@ -56,6 +56,8 @@ class DatasetVersion(Created, Base):
     """Numbers per environment, duplicates, and excluded tasks with reasons."""
     lint: Mapped[dict[str, Any]]
     created_by: Mapped[str]
+    note: Mapped[str | None]
+    """Free text of its people; the only thing of a version that changes."""
 
 
 class DatasetExclusion(Created, Base):

@@ -18,6 +18,7 @@ class Run(Created, Base):
     __table_args__ = (
         Index("ix_runs_page", "project_id", "created_at", "id"),
         Index("ix_runs_due", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+        Index("ix_runs_tags", "tags", postgresql_using="gin"),
         Index("ix_runs_stuck_at", "stuck_at", postgresql_where=text("stuck_at IS NOT NULL")),
     )
 
@@ -38,6 +39,12 @@ class Run(Created, Base):
     """`hillclimb.process.code_revision.CodeRevision` of the service at submission; null in runs
     stored before."""
     created_by: Mapped[str]
+    tags: Mapped[list[str]] = mapped_column(default=list, server_default="[]")
+    """Sorted; the spec's at first, then as `api.admission.annotations` changes them."""
+    links: Mapped[dict[str, str]] = mapped_column(default=dict, server_default="{}")
+    """Addresses by label, such as `pr` or `wandb`."""
+    note: Mapped[str | None]
+    """Free text of its people."""
     origin: Mapped[dict[str, Any] | None]
     """`hillclimb.protocol.payloads.runs.OriginPayload` of an imported run; null for the service's
     own. Such a run has ended: nothing schedules, resumes or messages about it."""
@@ -176,6 +183,9 @@ class GuardTrip(Base):
     """`hillclimb.protocol.payloads.events.GuardEvidence` at that time."""
     cleared_at: Mapped[datetime | None]
     cleared_step: Mapped[int | None]
+    acknowledged_at: Mapped[datetime | None]
+    acknowledged_by: Mapped[str | None]
+    """Who has seen it; null until somebody says so."""
 
 
 class Runner(Base):

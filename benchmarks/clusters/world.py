@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from sqlalchemy import select, update
 
-from api.admission.resume import resume
+from api.admission.lineage.resume import resume
 from api.runs import store
 from api.runs.errors import AttemptSuperseded, InvalidTransition, NothingToResume, UnknownToken
 from api.runs.status import AttemptState

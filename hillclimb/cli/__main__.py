@@ -3,4 +3,4 @@
 from hillclimb.cli.commands import main
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="hillclimb")

@@ -1,15 +1,19 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
+from hillclimb.cli.agents import docs, mcp
+from hillclimb.cli.agents import keys as agent_keys
 from hillclimb.cli.clusters import budgets, clouds, clusters
-from hillclimb.cli.datasets import datasets, exclusions, pull
+from hillclimb.cli.datasets import datasets, exclusions, notes, pull
 from hillclimb.cli.main import main
-from hillclimb.cli.runs import artifacts, control, guards, runs, watch
+from hillclimb.cli.projects import audit, defaults, keys, members, projects, secrets, webhooks
+from hillclimb.cli.runs import annotate, artifacts, control, guards, runs, watch
 from hillclimb.cli.runs.preflight import probe, prompts, validate
 from hillclimb.cli.runs.results import (
     capsule,
     compare,
     compute,
     judge,
+    metrics,
     patterns,
     rescore,
     signal,
@@ -18,10 +22,13 @@ from hillclimb.cli.runs.results import (
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import fleet, tinker
+from hillclimb.cli.tools import first_spec, fleet, migrate, session, slack, tinker, trace
 
 __all__ = [
+    "agent_keys",
+    "annotate",
     "artifacts",
+    "audit",
     "budgets",
     "campaigns",
     "capsule",
@@ -31,7 +38,9 @@ __all__ = [
     "compute",
     "control",
     "datasets",
+    "defaults",
     "demo",
+    "docs",
     "evaluate",
     "exclusions",
     "experiments",
@@ -42,19 +51,32 @@ __all__ = [
     "guards",
     "imports",
     "judge",
+    "keys",
     "lifecycle",
     "main",
+    "members",
+    "mcp",
+    "migrate",
+    "notes",
+    "metrics",
+    "first_spec",
+    "session",
     "patterns",
     "presets",
     "probe",
+    "projects",
     "prompts",
     "pull",
     "rescore",
     "runs",
+    "secrets",
     "signal",
+    "slack",
     "submit",
     "tinker",
+    "trace",
     "validate",
     "verdicts",
     "watch",
+    "webhooks",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -13,20 +14,22 @@ import click
 from hillclimb.blobs.archive.zip_file import ArchiveRefused
 from hillclimb.cli.terminal.console import print_error
 from hillclimb.cli.terminal.exits import Exit, exit_for
+from hillclimb.cli.terminal.run_reference import resolve_runs
+from hillclimb.cli.terminal.suggestions import SuggestingGroup
 from hillclimb.client.client import Client
 from hillclimb.client.connection import find_connection
-from hillclimb.client.errors import HillclimbError
+from hillclimb.client.errors import HillclimbError, LocalFileError
 
 P = ParamSpec("P")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hillclimb")
 def main() -> None:
     """Train tool-use agents: submit a spec, watch pass@1, read the verdict.
 
     Exit codes: 0 done, 1 error, 2 usage, 3 run failed, 4 run cancelled, 5 service unreachable,
-    6 refused, 7 not found, 8 run paused, 130 interrupted.
+    6 refused, 7 not found, 8 run paused, 9 nothing learned, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows a question mark, not a stack trace.
@@ -41,14 +44,32 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
+            resolve_runs(kwargs, connect)
             function(*args, **kwargs)
+            sys.stdout.flush()
         except KeyboardInterrupt:
             sys.exit(Exit.INTERRUPTED)
         except (HillclimbError, ArchiveRefused) as error:
             print_error(error, as_json=bool(kwargs.get("as_json")))
             sys.exit(exit_for(error))
+        except BrokenPipeError:
+            _discard_output()
+            sys.exit(Exit.ERROR)
+        except OSError as error:
+            _discard_output()
+            print_error(LocalFileError(error), as_json=bool(kwargs.get("as_json")))
+            sys.exit(Exit.ERROR)
 
     return wrapped
+
+
+def _discard_output() -> None:
+    """Discard what standard output still buffers, if it cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
 
 
 def connect() -> Client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import httpx
@@ -13,9 +13,17 @@ from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
 from hillclimb.client.resources.campaigns import Campaigns
 from hillclimb.client.resources.datasets import Datasets
+from hillclimb.client.resources.documentation import Documentation
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
+from hillclimb.client.resources.projects.access import ProjectAccess
+from hillclimb.client.resources.projects.agent_keys import AgentKeys
+from hillclimb.client.resources.projects.project_defaults import Defaults
+from hillclimb.client.resources.projects.secrets import Secrets
+from hillclimb.client.resources.projects.slack import SlackLinks
+from hillclimb.client.resources.projects.webhooks import Webhooks
+from hillclimb.client.resources.references import find_run
 from hillclimb.client.resources.results import Results
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
@@ -26,15 +34,20 @@ from hillclimb.protocol.payloads.clusters import (
     ProjectClusters,
 )
 from hillclimb.protocol.payloads.costs import BudgetPayload, CloudExclusionList, LimitsPayload
-from hillclimb.protocol.payloads.events import EventPage, EventPayload, GuardsPayload
-from hillclimb.protocol.payloads.results.logs import LogPayload
-from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
-from hillclimb.protocol.payloads.service import (
+from hillclimb.protocol.payloads.events import (
+    EventPage,
+    EventPayload,
+    GuardsPayload,
+    GuardTripPayload,
+)
+from hillclimb.protocol.payloads.projects.service import (
     PresetList,
     PresetPayload,
     ReadyPayload,
     SessionCodePayload,
 )
+from hillclimb.protocol.payloads.results.logs import LogPayload
+from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 from hillclimb.stack.control import Connection
 
 STREAM_TIMEOUT = httpx.Timeout(5.0, read=45.0)
@@ -55,6 +68,8 @@ class Client(Results):
     ) -> None:
         super().__init__(Http(connection, transport))
         self.url = connection.url
+        self.access = ProjectAccess(self._http)
+        """Keys, members, projects, quotas and the audit log."""
         self.datasets = Datasets(self._http)
         """Datasets of the project."""
         self.campaigns = Campaigns(self._http)
@@ -63,8 +78,20 @@ class Client(Results):
         """Issues of the project."""
         self.imports = Imports(self._http)
         """Imports of past runs."""
+        self.slack = SlackLinks(self._http)
+        """Links of Slack users to keys of the project."""
         self.experiments = Experiments(self._http)
         """Experiments of the project."""
+        self.secrets = Secrets(self._http)
+        """Secrets of the project."""
+        self.webhooks = Webhooks(self._http)
+        """Webhooks of the project."""
+        self.defaults = Defaults(self._http)
+        """Defaults of the project's specs."""
+        self.agent_keys = AgentKeys(self._http)
+        """Agent keys of the project."""
+        self.documentation = Documentation(self._http)
+        """The documentation of the service."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,9 +111,12 @@ class Client(Results):
         """Return all specs to start from."""
         return self._http.get(PresetList, "/v1/presets")
 
-    def preset(self, name: str) -> PresetPayload:
-        """Return one spec to start from: `spec`, and `text` with its comments."""
-        return self._http.get(PresetPayload, f"/v1/presets/{quoted(name)}")
+    def preset(self, name: str, *, cloud: str | None = None) -> PresetPayload:
+        """Return one spec to start from: `spec`, and `text` with its comments.
+
+        `cloud` rents its machines from that one alone.
+        """
+        return self._http.get(PresetPayload, f"/v1/presets/{quoted(name)}", {"cloud": cloud})
 
     def session_url(self, path: str) -> str:
         """Return a link that logs a browser in once and opens `path`."""
@@ -102,13 +132,31 @@ class Client(Results):
         """Return the resolved spec and warnings, creating nothing."""
         return self._http.request(PlanPayload, "POST", "/v1/runs/plan", json=dict(spec))
 
-    def runs(self, **filters: str | int | None) -> RunList:
-        """Return one page of runs, newest first."""
+    def annotate(
+        self,
+        run_id: str,
+        *,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+        links: Mapping[str, str | None] | None = None,
+        note: str | None = None,
+    ) -> RunPayload:
+        """Change a run's tags, links (null removes one) and note (an empty one removes it)."""
+        changes: dict[str, Any] = {"add_tags": list(add_tags), "remove_tags": list(remove_tags)}
+        changes |= {"links": dict(links or {}), "note": note}
+        return self._http.request(RunPayload, "PATCH", of_run(run_id), json=changes)
+
+    def runs(self, /, **filters: str | int | Sequence[str] | None) -> RunList:
+        """Return one page of runs, newest first; `tag` is one tag or several that all match."""
         return self._http.get(RunList, "/v1/runs", filters)
 
     def run(self, run_id: str) -> RunPayload:
         """Return one run."""
         return self._http.get(RunPayload, of_run(run_id))
+
+    def find_run(self, reference: str) -> str:
+        """Return the id of a run by id, unique prefix, name or `@last`: see `find_run`."""
+        return find_run(self.runs, reference)
 
     def cancel(self, run_id: str) -> RunPayload:
         """Cancel the run; repeating it changes nothing."""
@@ -152,6 +200,11 @@ class Client(Results):
         """Return the state of the run's guards, and the episodes in which one had tripped."""
         return self._http.get(GuardsPayload, of_run(run_id, "guards"))
 
+    def acknowledge_guard(self, run_id: str, guard: str) -> GuardTripPayload:
+        """Note that the caller has seen the newest episode of a guard."""
+        path = of_run(run_id, "guards", guard, "acknowledge")
+        return self._http.request(GuardTripPayload, "POST", path)
+
     def follow(self, run_id: str, *, after: int = 0) -> Iterator[EventPayload]:
         """Yield events as they happen until the run has ended; reconnects without losing any."""
         retry = RetryOutages(self.url)
@@ -179,20 +232,27 @@ class Client(Results):
         attempt: int | None = None,
         filters: Mapping[str, str | None] | None = None,
     ) -> Iterator[LogPayload]:
-        """Yield pages of a growing log until its attempt has ended; retries as `follow` does."""
-        retry, after = RetryOutages(self.url), 0
+        """Yield pages of a growing log until the run has ended; retries as `follow` does.
+
+        From the newest attempt on, through later attempts and pauses; with `attempt` only its log.
+        """
+        retry, after, number = RetryOutages(self.url), 0, attempt
         while True:
             page: LogPayload | None = None
+            grew = False
             with retry:
-                page = self.logs(run_id, attempt=attempt, after=after, filters=filters)
+                page = self.logs(run_id, attempt=number, after=after, filters=filters)
                 retry.reset()
-            grew = page is not None and page.next_offset > after
+                number, grew = page.attempt or None, page.next_offset > after
+                if page.ended and not grew:
+                    if attempt is not None or self.run(run_id).attempt <= page.attempt:
+                        return
+                    number, after = page.attempt + 1, 0
+                    continue
             if page is not None and grew:
                 after = page.next_offset
                 yield page
-            elif page is not None and page.ended:
-                return
-            if not grew:
+            else:
                 time.sleep(LOGS_PAUSE_S)
 
     def clusters(self, run_id: str) -> ClusterList:

@@ -6,10 +6,14 @@ HillclimbError
 ├── ApiProblem         the service refused (problem+json), with its code and field errors
 ├── NotConfigured      no URL or key is configured
 ├── NoCheckpoint       the run has no checkpoint at that step
+├── RunUnknown         no run has this id, prefix or name
+├── RunAmbiguous       several runs have this prefix or name
 ├── DownloadFailed     a file is missing or damaged
+├── DownloadRefused    another file has the name of a file to download
 ├── ImportSourceError  there is nothing to import, or nowhere to export to
 ├── FiguresUnavailable the library that draws figures is not installed
 ├── SpecFileError      the spec file cannot be read
+├── LocalFileError     a file or directory of this machine cannot be read or written
 └── TableTextError     a text has no table of pass rates
 
 A file that is no capsule raises `hillclimb.blobs.archive.capsule.CapsuleRefused`, in client and
@@ -49,6 +53,14 @@ class ImportSourceError(HillclimbError):
     """There is nothing to import where the user says, or nowhere to export to."""
 
 
+class LocalFileError(HillclimbError):
+    """A file or directory of this machine cannot be read or written."""
+
+    def __init__(self, error: OSError) -> None:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        super().__init__(f"{place}{error.strerror or error}")
+
+
 class SpecFileError(HillclimbError):
     """The spec file is missing, unreadable or not a mapping."""
 
@@ -81,6 +93,18 @@ def _sentence(error: Mapping[str, Any]) -> str:
     """Return a field error with its pointer; the message of a row already names its place."""
     message = str(error.get("message"))
     return message if error.get("code") == ROW else f"{error.get('pointer') or '/'}: {message}"
+
+
+class RunUnknown(HillclimbError):
+    """No run has this id, prefix or name."""
+
+
+class RunAmbiguous(HillclimbError):
+    """Several runs have this prefix or name."""
+
+
+class DownloadRefused(HillclimbError):
+    """Another file has the name of a file to download."""
 
 
 class DownloadFailed(HillclimbError):

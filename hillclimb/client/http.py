@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar
@@ -16,6 +16,8 @@ from hillclimb.protocol.payloads.base import Payload
 from hillclimb.stack.control import Connection
 
 P = TypeVar("P", bound=Payload)
+Parameter = str | float | Sequence[str] | None
+"""A parameter of a query; a list is sent as several parameters of one name."""
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 
 
@@ -44,12 +46,7 @@ class Http:
 
     def request(self, payload: type[P], method: str, path: str, **options: Any) -> P:
         """Send a request and return the payload of its response; `options` are httpx's."""
-        try:
-            response = self._http.request(method, path, **options)
-        except httpx.TransportError as error:
-            raise self.unreachable(error) from error
-        if response.is_error:
-            raise _problem(response)
+        response = self._send(method, path, **options)
         try:
             body = response.json()
         except ValueError:
@@ -58,9 +55,20 @@ class Http:
             raise ApiUnreachable(f"the response of {self.url} is not that of a Hillclimb service")
         return self.parse(payload, body)
 
-    def get(
-        self, payload: type[P], path: str, params: Mapping[str, str | float | None] | None = None
-    ) -> P:
+    def delete(self, path: str) -> None:
+        """Send a DELETE request whose response has no body."""
+        self._send("DELETE", path)
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise self.unreachable(error) from error
+        if response.is_error:
+            raise problem_of(response)
+        return response
+
+    def get(self, payload: type[P], path: str, params: Mapping[str, Parameter] | None = None) -> P:
         """Send a GET request; parameters that are None are left out."""
         return self.request(payload, "GET", path, params=without_none(params or {}))
 
@@ -70,12 +78,10 @@ class Http:
         with self._http.stream("GET", path, **options) as response:
             if response.is_error:
                 response.read()
-                raise _problem(response)
+                raise problem_of(response)
             yield response
 
-    def file(
-        self, path: str, params: Mapping[str, str | float | None] | None = None
-    ) -> Iterator[bytes]:
+    def file(self, path: str, params: Mapping[str, Parameter] | None = None) -> Iterator[bytes]:
         """Yield the bytes of a file; parameters that are None are left out."""
         options = {"params": without_none(params)} if params else {}
         with self._file_errors(), self.stream(path, **options) as response:
@@ -118,15 +124,7 @@ class Http:
 
     def parse(self, payload: type[P], body: object) -> P:
         """Return the payload of JSON that the service sent; raises UnexpectedResponse."""
-        try:
-            return payload.model_validate(body)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = "/".join(str(part) for part in first["loc"])
-            raise UnexpectedResponse(
-                f"this version of Hillclimb cannot read the response of {self.url}: {place}:"
-                f" {first['msg']}"
-            ) from error
+        return read_payload(payload, body, url=self.url)
 
 
 class _NotServed(Exception):
@@ -156,7 +154,20 @@ def _bytes_from(response: httpx.Response, start: int) -> Iterator[bytes]:
         skip = max(0, skip - len(block))
 
 
-def _problem(response: httpx.Response) -> ApiProblem:
+def read_payload(payload: type[P], body: object, *, url: str) -> P:
+    """Return the payload of JSON that the service at `url` sent; raises UnexpectedResponse."""
+    try:
+        return payload.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = "/".join(str(part) for part in first["loc"])
+        raise UnexpectedResponse(
+            f"this version of Hillclimb cannot read the response of {url}: {place}: {first['msg']}"
+        ) from error
+
+
+def problem_of(response: httpx.Response) -> ApiProblem:
+    """Return the error for a response that refuses; its body must have been read."""
     try:
         body = response.json()
     except ValueError:
@@ -164,6 +175,6 @@ def _problem(response: httpx.Response) -> ApiProblem:
     return ApiProblem(response.status_code, body if isinstance(body, dict) else {})
 
 
-def without_none(values: Mapping[str, str | float | None]) -> dict[str, str | float]:
+def without_none(values: Mapping[str, Parameter]) -> dict[str, str | float | Sequence[str]]:
     """Return the parameters that have a value."""
     return {name: value for name, value in values.items() if value is not None}

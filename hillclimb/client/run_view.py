@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
 from hillclimb.protocol.payloads.runs import RunSummary
 
+_ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_])")
+"""Codes of colours and cursors, as the last lines of a trainer's log have them."""
 TERMINAL = ("succeeded", "failed", "cancelled")
 
 
@@ -19,6 +23,8 @@ class RunView:
     run_id: str
     name: str = ""
     status: str = "queued"
+    since: datetime | None = None
+    """Start of the status (UTC)."""
     phase: str = ""
     attempt: int = 0
     step: int = 0
@@ -49,21 +55,28 @@ class RunView:
         return self.status in TERMINAL
 
 
+def plain(text: str) -> str:
+    """Return a text without codes of colours and cursors."""
+    return _ANSI.sub("", text)
+
+
 def from_run(run: RunSummary) -> RunView:
     """Return the view of a run before its events are applied."""
     return RunView(
         run_id=run.id,
         name=run.name,
         status=run.status.value,
+        since=run.status_since,
         attempt=run.attempt,
         total_steps=run.progress.total,
     )
 
 
-def apply(view: RunView, kind: str, data: Mapping[str, Any]) -> RunView:
-    """Return the view after one event; unknown events change nothing."""
+def apply(view: RunView, kind: str, data: Mapping[str, Any], at: datetime | None = None) -> RunView:
+    """Return the view after one event, of that time; unknown events change nothing."""
     handler = _HANDLERS.get(kind)
-    return handler(view, data) if handler else view
+    after = handler(view, data) if handler else view
+    return replace(after, since=at) if kind == "run.status_changed" and at is not None else after
 
 
 def _status(view: RunView, data: Mapping[str, Any]) -> RunView:
@@ -72,7 +85,7 @@ def _status(view: RunView, data: Mapping[str, Any]) -> RunView:
         view,
         status=data["to"],
         end_reason=reason.get("code"),
-        message=reason.get("message", ""),
+        message=plain(reason.get("message", "")),
     )
 
 

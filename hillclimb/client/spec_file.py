@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hillclimb.client.errors import SpecFileError
+from hillclimb.spec.rules.documents import load_yaml
 from hillclimb.spec.rules.dotted_keys import set_key
+
+STANDARD_INPUT = "-"
+MAX_SPEC_BYTES = 1_000_000
+"""The largest body that the service accepts."""
 
 
 def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -20,11 +26,13 @@ def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
             or an assignment is malformed.
     """
     try:
-        spec = yaml.safe_load(path.read_text())
+        spec = load_yaml(_text_of(path))
     except OSError as error:
         raise SpecFileError(f"cannot read {path}: {error.strerror}") from error
     except RecursionError as error:
         raise SpecFileError(f"{path} is nested too deeply") from error
+    except SpecFileError as error:
+        raise SpecFileError(f"{path}: {error}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise SpecFileError(f"{path} is neither YAML nor JSON: {error}") from error
     if not isinstance(spec, dict):
@@ -35,6 +43,24 @@ def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
         raise SpecFileError(f"{path} is nested too deeply") from error
 
 
+def _text_of(path: Path) -> str:
+    """Return the text of a file, without a byte order mark; `-` is standard input.
+
+    Raises:
+        OSError: the file cannot be read.
+        SpecFileError: it is larger than the service accepts.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    if str(path) == STANDARD_INPUT:
+        content = sys.stdin.buffer.read(MAX_SPEC_BYTES + 1)
+    else:
+        with path.open("rb") as file:
+            content = file.read(MAX_SPEC_BYTES + 1)
+    if len(content) > MAX_SPEC_BYTES:
+        raise SpecFileError(f"it has more than {MAX_SPEC_BYTES:,} bytes, which no spec needs")
+    return content.decode("utf-8-sig")
+
+
 def with_assignments(spec: dict[str, Any], assignments: tuple[str, ...]) -> dict[str, Any]:
     """Set single keys of the spec, in place, and return it.
 
@@ -43,8 +69,17 @@ def with_assignments(spec: dict[str, Any], assignments: tuple[str, ...]) -> dict
     """
     for assignment in assignments:
         assign(spec, assignment)
+    _count_what_was_assigned(spec, [each.partition("=")[0].strip() for each in assignments])
     _refuse_non_json(spec, "")
     return spec
+
+
+def _count_what_was_assigned(spec: dict[str, Any], keys: list[str]) -> None:
+    """Let assigned steps count where the file or preset has epochs, which would replace them."""
+    schedule = spec.get("schedule")
+    names_steps_alone = "schedule.total_steps" in keys and "schedule.epochs" not in keys
+    if names_steps_alone and isinstance(schedule, dict) and "epochs" in schedule:
+        schedule["epochs"] = None
 
 
 def _refuse_non_json(value: Any, pointer: str) -> None:
@@ -111,7 +146,7 @@ def _read(assignment: str) -> tuple[str, Any]:
 def parse_value(text: str) -> Any:
     """Return a YAML value; unlike YAML 1.1, `1e-4` is a number."""
     try:
-        return float(text) if _looks_scientific(text) else yaml.safe_load(text)
+        return float(text) if _looks_scientific(text) else load_yaml(text)
     except (yaml.YAMLError, ValueError) as error:
         raise SpecFileError(f"cannot read the value {text!r}: {error}") from error
 

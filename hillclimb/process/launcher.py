@@ -18,14 +18,23 @@ from hillclimb.process.identity import (
     is_alive,
     start_detached,
 )
+from hillclimb.process.redactor import with_secrets
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import EndReport, LaunchPlan
 from hillclimb.protocol.rundir import AttemptDir, PidRecord
 
 WITHHELD_VARIABLES = frozenset(
     {"HILLCLIMB_RUNNER_TOKEN", "HILLCLIMB_SECRET_KEY", "HILLCLIMB_BOOTSTRAP_KEY", "DATABASE_URL"}
-    | {"REDIS_URL", "SLACK_BOT_TOKEN", "HILLCLIMB_READY_FILE", "PYTHONPATH", "VIRTUAL_ENV"}
-    | {"HILLCLIMB_BOOTSTRAP_TOKEN"}
+    | {"HILLCLIMB_OIDC_CLIENT_SECRET"}
+    | {
+        "REDIS_URL",
+        "SLACK_BOT_TOKEN",
+        "SLACK_SIGNING_SECRET",
+        "HILLCLIMB_READY_FILE",
+        "PYTHONPATH",
+        "VIRTUAL_ENV",
+    }
+    | {"HILLCLIMB_BOOTSTRAP_TOKEN", "HILLCLIMB_MASTER_KEYS"}
 )
 """Variables of the control plane: secrets a trainer must not see, and paths that change imports."""
 
@@ -77,7 +86,7 @@ class Launcher:
 
     def _trainer_environment(self, plan: LaunchPlan) -> dict[str, str]:
         variables = {k: v for k, v in self.environment.items() if k not in self.withheld}
-        return variables | {
+        return with_secrets(variables, plan.secrets) | {
             "HILLCLIMB_INGEST_URL": plan.ingest_url,
             "HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token,
             "HILLCLIMB_BLOBS_URL": self.host.blobs_url,

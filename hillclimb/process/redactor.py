@@ -70,6 +70,14 @@ class Redactor:
         return value
 
 
+def with_secrets(environ: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables and the secrets, whose names are listed in `SECRET_NAMES`."""
+    if not secrets:
+        return dict(environ)
+    named = [name for name in environ.get(SECRET_NAMES, "").split(",") if name]
+    return {**environ, **secrets, SECRET_NAMES: ",".join(sorted({*named, *secrets}))}
+
+
 NOTHING_SECRET = Redactor()
 """Redacts nothing."""
 

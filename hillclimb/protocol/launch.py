@@ -31,13 +31,13 @@ class LaunchPlan(_Wire):
     """Blob key of a complete checkpoint (its directory), or null for a fresh start."""
     command: tuple[str, ...] = ("-m", "trainer", "run")
     """Arguments for the data plane's Python; the launcher adds paths."""
+    secrets: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Variables of the trainer's environment: the secrets that the spec names, on a rented cluster
+    the operator's too. No other response contains them."""
 
 
 class NodePlan(LaunchPlan):
     """Launch plan for a cluster's first node, returned for its bootstrap token."""
-
-    secrets: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Variables of the trainer's environment; no other response contains them."""
 
 
 class BootstrapClaim(_Wire):

@@ -12,13 +12,12 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from hillclimb.spec.rules.old_names import new_place
+from hillclimb.spec.rules.written_forms import written_form
 from hillclimb.spec.run import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
     {
-        "secrets",
-        "notify/webhook",
-        "environment/modality",
         "rollout/top_p",
     }
 )
@@ -30,6 +29,8 @@ ELSEWHERE: Mapping[str, str] = {
     "backend/cloud": "a machine's cloud is the infra of one of backend.skypilot.candidates",
     "experiment": "an experiment is an object of its own, to which runs are added (hillclimb"
     " experiment, docs/experiments.md)",
+    "notify/webhook": "webhooks belong to the project, not to a run (hillclimb webhooks,"
+    " docs/webhooks.md)",
     "data/version": "a dataset's version is a part of its name in data.dataset (NAME@3)",
 }
 """Keys that users may expect, each with a sentence about the actual key."""
@@ -65,16 +66,25 @@ def _explain_one(detail: Mapping[str, Any]) -> SpecProblem:
     loc: tuple[int | str, ...] = tuple(detail["loc"])
     pointer = "".join(f"/{_escape(part)}" for part in loc)
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(loc, pointer)
+        return _unknown_key(loc, pointer, detail.get("input"))
     return SpecProblem(pointer=pointer, code=str(detail["type"]), message=sentence_of(detail))
 
 
 def sentence_of(detail: Mapping[str, Any]) -> str:
     """Return the message of a pydantic error, without its prefix to our own sentences."""
+    if detail["type"] == "string_pattern_mismatch":
+        form = written_form(detail["ctx"]["pattern"])
+        if form is not None:
+            start = f"{detail['input']!r:.60} cannot be used: " if "input" in detail else ""
+            return f"{start}write {form}"
     return str(detail["msg"]).removeprefix("Value error, ")
 
 
-def _unknown_key(loc: Sequence[int | str], pointer: str) -> SpecProblem:
+def _unknown_key(
+    loc: Sequence[int | str],
+    pointer: str,
+    value: Any,  # noqa: ANN401 - any JSON
+) -> SpecProblem:
     path = "/".join(str(part) for part in loc)
     if path in PLANNED:
         return SpecProblem(
@@ -82,8 +92,9 @@ def _unknown_key(loc: Sequence[int | str], pointer: str) -> SpecProblem:
             code="not_available",
             message=f"{path} is not available in this version",
         )
-    if path in ELSEWHERE:
-        message = f"unknown key {path!r}: {ELSEWHERE[path]}"
+    place = ELSEWHERE.get(path) or new_place(tuple(map(str, loc)), value)
+    if place is not None:
+        message = f"unknown key {path!r}: {place}"
         return SpecProblem(pointer=pointer, code="unknown_key", message=message)
     close = difflib.get_close_matches(str(loc[-1]), _keys_beside(loc), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""

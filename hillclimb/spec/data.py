@@ -93,6 +93,15 @@ class DataSpec(Section):
     """Lint codes that do not block the run: it trains or evaluates on the `dataset` despite errors
     of these codes, such as `leak` (docs/datasets.md). `eval_too_small` allows fewer than six
     different eval tasks."""
+    modality: Literal["tool_use", "computer_use"] | None = None
+    """Use only tasks of this modality, for training and evaluation; null: all of them, which must
+    be `tool_use`. `computer_use` is refused: this version gives models no images."""
+    max_tasks: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Train on at most this many tasks (count), for a short test or to compare sizes: the
+    environments keep their proportions, with at least one task each, `seed` draws the tasks, and
+    those of a smaller limit are among those of a larger one. Where a step would need more, it gets
+    smaller batches; eval tasks stay. A dataset without any is then no error, only a warning. null:
+    all tasks."""
     train_tasks_per_env: Annotated[int, Field(ge=1, le=100_000)] = 2000
     """Training tasks per environment (count)."""
     train_tasks_by_env: dict[EnvKey, Annotated[int, Field(ge=1, le=100_000)]] = Field(
@@ -125,6 +134,12 @@ class DataSpec(Section):
                 "env_keys is missing: list the environments to draw tasks from, or set dataset to a"
                 " registered one"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _generated_tasks_reach_every_environment(self) -> Self:
+        if self.dataset is None:
+            self.num_train_tasks()
         return self
 
     @model_validator(mode="after")
@@ -174,9 +189,17 @@ class DataSpec(Section):
 
     def num_train_tasks(self) -> dict[str, int]:
         """Return the number of training tasks that are generated for each environment."""
-        return {
+        counts = {
             key: self.train_tasks_by_env.get(key, self.train_tasks_per_env) for key in self.env_keys
         }
+        return limited_counts(counts, self.max_tasks)
+
+    def largest_step(self, tasks: Mapping[str, int]) -> int:
+        """Return the largest number of prompts per step that these tasks can fill."""
+        sizes = [number for number in tasks.values() if number]
+        if self.sampling == "balanced" and self.curriculum is None:
+            return min(sizes) * len(sizes)
+        return sum(sizes)
 
     def check_step(self, prompts: int, tasks: Mapping[str, int]) -> None:
         """Refuse a number of prompts per step that the section's sampling cannot supply.
@@ -186,7 +209,10 @@ class DataSpec(Section):
         Raises:
             ValueError: a sentence that names what to change.
         """
-        num_tasks, share = sum(tasks.values()), -(-prompts // len(tasks))
+        num_tasks = sum(tasks.values())
+        if self.max_tasks is not None:
+            prompts = min(prompts, self.largest_step(tasks))  # as `fit_schedule` will store it
+        share = -(-prompts // len(tasks))
         generated = self.dataset is None
         smallest = min(tasks, key=lambda key: tasks[key])
         is_balanced = self.sampling == "balanced"
@@ -213,3 +239,30 @@ class DataSpec(Section):
                 f"data.min_samples_per_env takes all prompts of a step ({minimum} of {prompts}),"
                 " which leaves the curriculum nothing: lower it or raise schedule.train_batch_size"
             )
+
+
+def limited_counts(counts: Mapping[str, int], max_tasks: int | None) -> dict[str, int]:
+    """Return each environment's training tasks under a limit of their sum; null limits nothing.
+
+    Every environment that has tasks keeps at least one; the others follow by largest remainder.
+
+    Raises:
+        ValueError: the limit is smaller than the number of environments that have tasks.
+    """
+    total = sum(counts.values())
+    if max_tasks is None or total <= max_tasks:
+        return dict(counts)
+    with_tasks = [key for key, number in counts.items() if number]
+    if max_tasks < len(with_tasks):
+        raise ValueError(
+            f"data.max_tasks ({max_tasks}) is smaller than the number of environments with training"
+            f" tasks ({len(with_tasks)}): raise it, or name fewer environments in data.env_keys"
+        )
+    free = max_tasks - len(with_tasks)  # one task each is spoken for
+    weights = {key: counts[key] - 1 for key in with_tasks}
+    whole = sum(weights.values())
+    parts = {key: free * weight // whole for key, weight in weights.items()}
+    rest = sorted(weights, key=lambda key: (-(free * weights[key] % whole), key))
+    for key in rest[: free - sum(parts.values())]:
+        parts[key] += 1
+    return {key: 1 + parts[key] if number else 0 for key, number in counts.items()}

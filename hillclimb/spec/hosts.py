@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -10,6 +11,14 @@ from pydantic import AfterValidator, StringConstraints
 
 FOR_RUNS = "RUN_SECRET_"
 """Prefix of the runner's variables that a spec may name; the runner's operator sets them."""
+
+
+_FOR_TRAINERS = re.compile(
+    r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|KEY|CREDENTIALS)|AWS_ACCESS_KEY_ID|AWS_SECRET_ACCESS_KEY"
+    r"|RUN_SECRET_.+"
+)
+_OF_THE_SERVICE = ("HILLCLIMB_", "RAY_", "VLLM_", "PYTHON", "LD_")
+"""Prefixes of variables that set up the trainer itself."""
 
 
 def is_loopback(url: str) -> bool:
@@ -74,3 +83,25 @@ SecretVariable = Annotated[
 ]
 """A variable of the runner's environment, named by a spec, whose value is sent to an address that
 the spec names. No other variable (cloud credentials) may leave the machine."""
+
+
+def _is_for_trainers(variable: str) -> str:
+    if variable.startswith(_OF_THE_SERVICE) or not _FOR_TRAINERS.fullmatch(variable):
+        raise ValueError(
+            f"{variable} is no variable for a secret: its name must end in KEY, TOKEN, SECRET,"
+            f" PASSWORD or CREDENTIALS, or begin with {FOR_RUNS}, and not with"
+            f" {' or '.join(_OF_THE_SERVICE)}"
+        )
+    return variable
+
+
+TrainerVariable = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,127}$"),
+    AfterValidator(_is_for_trainers),
+]
+"""A variable of the trainer's environment that a secret of the project may set. Others, such as
+PATH, could change what a runner executes."""
+SECRET_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"  # noqa: S105 (a form of names)
+SecretName = Annotated[str, StringConstraints(pattern=SECRET_NAME_PATTERN)]
+"""The name of a secret that the service keeps for a project."""

@@ -8,7 +8,11 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from hillclimb.spec.backend.gang import refuse_misfit
-from hillclimb.spec.environment.fleet import refuse_cheap_passes, refuse_idle_workers
+from hillclimb.spec.environment.fleet import (
+    refuse_cheap_passes,
+    refuse_idle_workers,
+    refuse_images,
+)
 from hillclimb.spec.environment.openenv import refuse_unserved
 from hillclimb.spec.rules.deterministic import refuse_clocks, refuse_what_races
 from hillclimb.spec.rules.experimental_features import experimental_features
@@ -30,6 +34,7 @@ class RunSpec(RunSections):
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         keys = self.data.env_keys
+        refuse_images(self.data.modality or "", "data.modality")
         provider, is_made = self.environment.provider, self.data.dataset is None
         if provider == "minifleet" or (provider == "fleet" and is_made):
             unknown = [key for key in keys if key not in MINIFLEET_ENV_KEYS]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, get_args
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from hillclimb.spec.documented import Documented
 
@@ -15,6 +17,13 @@ EnvKey = Annotated[str, Field(pattern=rf"^{ENV_KEY_PATTERN.pattern}$")]
 """Key of an environment, as its platform spells it. It is part of metric names, keys of tasks and
 addresses of pages, so it has no slash, colon, space or quote."""
 ENV_KEY_FORM = "letters, digits, '.', '_' and '-', starting with a letter, at most 64 of them"
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}$")]
+"""A word by which runs are found again."""
+MAX_TAGS = 32
+_NOT_TRUTH = (
+    "it is true or false, as YAML reads yes, no, on and off too: write a number, or a text in"
+    " quotes",
+)
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
 
@@ -23,6 +32,47 @@ class Section(Documented):
     """Base class of sections: frozen, refuses unknown keys and NaN, fields have docstrings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, values: object) -> object:
+        """Refuse true and false where a number or a text is expected: they would count as 1 and 0.
+
+        YAML reads yes, no, on and off as them.
+        """
+        mistakes: list[Any] = [
+            {
+                "type": "value_error",
+                "loc": (name,),
+                "input": value,
+                "ctx": {"error": ValueError(_NOT_TRUTH)},
+            }
+            for name, value in (values.items() if isinstance(values, dict) else ())
+            if isinstance(value, bool) and not _takes_truth(cls, name)
+        ]
+        if mistakes:
+            raise ValidationError.from_exception_data(cls.__name__, mistakes)
+        return values
+
+
+@cache
+def _takes_truth(section: type[Section], name: str) -> bool:
+    """Tell whether a key may be true or false, or is no number and no text at all."""
+    if name not in section.model_fields:
+        return True
+    atoms = list(_atoms(section.model_fields[name].annotation))
+    if any(each is bool or isinstance(each, bool) for each in atoms):
+        return True
+    return not any(each in (int, float, str) for each in atoms)
+
+
+def _atoms(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 (any annotation)
+    """Yield the types and the values of literals in an annotation."""
+    inner = get_args(annotation)
+    if not inner:
+        yield annotation
+    for each in inner:
+        yield from _atoms(each)
 
 
 def reject_unused(

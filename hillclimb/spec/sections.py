@@ -11,11 +11,12 @@ from hillclimb.spec.backend.skypilot import BudgetSpec
 from hillclimb.spec.data import DataSpec
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.environment.prompt import PromptSpec
+from hillclimb.spec.hosts import SecretName, TrainerVariable
 from hillclimb.spec.monitoring.guards import GuardsSpec
 from hillclimb.spec.monitoring.reporting import NotifySpec, TrackingSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
-from hillclimb.spec.section import Section
+from hillclimb.spec.section import MAX_TAGS, Section, Tag
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.checkpoints import CheckpointSpec
 from hillclimb.spec.training.engine import EngineSpec
@@ -40,6 +41,9 @@ class RunSections(Section):
     """Version of this schema."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
     """A name for people; need not be unique."""
+    tags: Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS)] = ()
+    """Words by which the run is found again (`GET /v1/runs?tag=`); they can be changed later
+    (`hillclimb annotate`), here they stay as submitted."""
     kind: RunKind = "train"
     """`train`, or a kind that takes no step, saves no checkpoint and ignores the sections about
     training. `eval`: evaluate, under every decoding, the checkpoint that `lineage.resumed_from`
@@ -89,6 +93,10 @@ class RunSections(Section):
     """Notifications about the run."""
     tracking: TrackingSpec = TrackingSpec()
     """Experiment trackers that also receive the metrics."""
+    secrets: dict[TrainerVariable, SecretName | None] = Field(default_factory=dict, max_length=32)
+    """Secrets of the project for the trainer: a variable of its environment, and the name under
+    which `hillclimb secrets set` stored the value; null: none, even if the project's defaults name
+    one (docs/secrets.md)."""
     lineage: LineageSpec = LineageSpec()
     """The checkpoint that the run starts from."""
     deterministic: bool = False

@@ -72,8 +72,8 @@ OPTIONAL = (
 )
 
 
-def examine(options: StackOptions) -> list[Check]:
-    """Return all checks in a fixed order; findings never raise."""
+def examine(options: StackOptions) -> Iterator[Check]:
+    """Yield all checks in a fixed order, each as soon as it is known; findings never raise."""
     record = status(options.state_dir)
     probes: tuple[Callable[[], Iterator[Check]], ...] = (
         _python,
@@ -86,7 +86,8 @@ def examine(options: StackOptions) -> list[Check]:
         lambda: _database(options, record),
         lambda: _service(record),
     )
-    return [check for probe in probes for check in probe()]
+    for probe in probes:
+        yield from probe()
 
 
 def _python() -> Iterator[Check]:

@@ -19,7 +19,14 @@ from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
 # Read by services and handed through, so that a changed value replaces an adopted process.
 PASSED_THROUGH = (
     "SLACK_BOT_TOKEN",
+    "SLACK_SIGNING_SECRET",
     "SLACK_API_BASE_URL",
+    "HILLCLIMB_MASTER_KEYS",
+    "HILLCLIMB_WEBHOOK_LOOPBACK",
+    "HILLCLIMB_OIDC_ISSUER",
+    "HILLCLIMB_OIDC_CLIENT_ID",
+    "HILLCLIMB_OIDC_CLIENT_SECRET",
+    "HILLCLIMB_REQUESTS_PER_MINUTE",
     "HILLCLIMB_DATASET_SOURCES",
     "HILLCLIMB_DATASET_MAX_MB",
     "HILLCLIMB_DATASET_UNPACKED_MB",

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from hillclimb.blobs.base import BlobStore, StoreError, StoreRefused
 from hillclimb.blobs.locate import open_store
+from hillclimb.datasets.fit_schedule import fit_generated
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.end_reasons import ReasonCode
@@ -270,7 +271,7 @@ def _failed(error: TrainerError, exit_code: int) -> _End:
 
 def _read_spec(path: Path) -> RunSpec:
     try:
-        return RunSpec.model_validate_json(path.read_bytes())
+        return fit_generated(RunSpec.model_validate_json(path.read_bytes())).spec
     except FileNotFoundError as error:
         raise SpecError(f"there is no spec at {path}") from error
     except OSError as error:

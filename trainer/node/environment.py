@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
+from hillclimb.process import redactor
 from hillclimb.process.identity import ATTEMPT_VARIABLE, HOME_VARIABLE
 from hillclimb.process.launcher import WITHHELD_VARIABLES
 from hillclimb.process.redactor import SECRET_NAMES
@@ -21,12 +22,11 @@ FOREIGN_RAY_VARIABLES = frozenset(
 
 
 def with_secrets(environ: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's variables and the operator's secrets, listed in `SECRET_NAMES`."""
-    named = [name for name in environ.get(SECRET_NAMES, "").split(",") if name]
+    """Return this process's variables and the attempt's secrets, listed in `SECRET_NAMES`."""
     inherited = {
         name: value for name, value in environ.items() if name not in FOREIGN_RAY_VARIABLES
     }
-    return inherited | dict(secrets) | {SECRET_NAMES: ",".join(sorted({*named, *secrets}))}
+    return redactor.with_secrets({SECRET_NAMES: ""} | inherited, secrets)
 
 
 def with_mark(environ: Mapping[str, str], settings: NodeSettings) -> dict[str, str]:

@@ -12,6 +12,7 @@ from api.clusters.secrets import InvalidNodeSecrets
 from api.runs import store
 from api.scheduling.rented.bootstrap import bootstrap_token
 from api.tables import CloudExclusion, Cluster, Run
+from api.tables.access.secrets.store import secrets_of
 from hillclimb.hardware.features import eligible
 from hillclimb.hardware.plan import HardwarePlan, hardware_plan
 from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
@@ -37,7 +38,10 @@ MIN_DISK_GB, MIN_MEMORY_GB = 10.0, 4.0
 def plan_for(
     session: Session, cluster: Cluster, options: ClusterOptions, *, now: datetime
 ) -> ClusterPlan:
-    """Return the plan of an attempt's cluster; repeated calls differ in exclusions only."""
+    """Return the plan of an attempt's cluster; repeated calls differ in exclusions only.
+
+    Raises SecretsError where nodes do not reach the API and a secret of the spec is not readable.
+    """
     run = session.get_one(Run, cluster.run_id)
     attempt = store.get_attempt(session, cluster.attempt_id)
     spec = RunSpec.model_validate(run.spec)
@@ -45,6 +49,9 @@ def plan_for(
     assert sky is not None, run.id
     hardware = hardware_plan(spec)
     assert hardware is not None, "a cluster of a spec without a cloud backend"
+    own: dict[str, str] = {}
+    if not sky.api_reachable:
+        own = secrets_of(session, options.keyring, spec, project_id=run.project_id, now=now)
     return ClusterPlan(
         name=cluster.name,
         job_name=attempt.id,
@@ -61,8 +68,10 @@ def plan_for(
             LOCK: str(options.locks[0]),
             GPU_LOCK: str(options.locks[1]),
         },
-        envs=_envs(sky, cluster, attempt.number, options) | node_requirements(hardware),
-        secrets=_secrets(sky, cluster, options),
+        envs=_envs(sky, cluster, attempt.number, options)
+        | {"HILLCLIMB_SECRET_NAMES": ",".join(sorted({*options.node_secrets, *spec.secrets}))}
+        | node_requirements(hardware),
+        secrets=_secrets(sky, cluster, options) | own,
         secrets_path=f"{SECRETS_DIR}/{cluster.attempt_id}.json",
         labels={"hillclimb-run": run.id, "hillclimb-attempt": str(attempt.number)},
         idle_minutes=sky.idle_minutes,
@@ -141,7 +150,6 @@ def _envs(
         "HILLCLIMB_ATTEMPT": str(attempt),
         "HILLCLIMB_ATTEMPT_ID": cluster.attempt_id,
         "HILLCLIMB_SECRETS_FILE": f"{SECRETS_DIR}/{cluster.attempt_id}.json",
-        "HILLCLIMB_SECRET_NAMES": ",".join(sorted(options.node_secrets)),
     }
 
 

@@ -21,6 +21,7 @@ from api.runs import store
 from api.runs.errors import LeaseLost
 from api.runs.journal import utc_now
 from api.tables import Cluster
+from api.tables.access.secrets.errors import SecretsError
 from worker.clusters import blob_channel, rows
 from worker.clusters.decide import (
     Action,
@@ -101,7 +102,7 @@ class _Tick:
                 with self.context.database.transaction() as session:
                     cluster = session.get_one(Cluster, self.cluster_id)
                     self._plan = plan_for(session, cluster, options, now=now)
-            except (NoWheel, InvalidNodeSecrets, ValidationError) as error:
+            except (NoWheel, InvalidNodeSecrets, SecretsError, ValidationError) as error:
                 message = f"the launch cannot be prepared: {error}"
                 log.error("%s: %s", self.view.name, message)  # noqa: TRY400 - a setting is wrong
                 raise CloudError(ErrorKind.SETUP_FAILED, message) from error

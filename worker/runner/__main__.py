@@ -19,6 +19,7 @@ from worker.runner.client import ServiceClient
 from worker.runner.errors import RunnerMisconfigured, RunnerRunning, TokenRefused
 from worker.runner.journal import RunnerJournal
 from worker.runner.runner import Runner
+from worker.runner.secrets import AttemptSecrets
 from worker.runner.settings import RunnerSettings
 from worker.runner.trainer_table import TrainerTable
 
@@ -42,10 +43,11 @@ def main() -> int:
 def make_runner(settings: RunnerSettings) -> Runner:
     """Create a runner with its dependencies."""
     launcher = Launcher(settings.host, dict(os.environ))
+    secrets = AttemptSecrets(settings.own_dir / "secrets")
     return Runner(
         settings=settings,
         client=ServiceClient(settings.api_url, settings.token),
-        table=TrainerTable(launcher, RunnerJournal(settings.own_dir / "attempts")),
+        table=TrainerTable(launcher, RunnerJournal(settings.own_dir / "attempts"), secrets),
         uploader=TailUploader.at(settings.blobs_url, Redactor.of(os.environ)),
         sweeper=Sweeper(settings.host, dict(os.environ)),
     )

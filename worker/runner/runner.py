@@ -11,10 +11,11 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hillclimb.process.exit_report import attempt_end
 from hillclimb.process.identity import kill_marked
+from hillclimb.process.redactor import Redactor, with_secrets
 from hillclimb.process.sweep import Sweeper
 from hillclimb.process.tail_upload import TailUploader
 from hillclimb.protocol.launch import EndReport, Heartbeat, RegisteredRunner, RegisterRunner
@@ -115,13 +116,13 @@ class Runner:
         self, entry: ClaimedAttempt, exit_code: int | None, *, stop_requested: bool
     ) -> EndReport:
         attempt_dir = self.table.launcher.directory(entry.run_id, entry.attempt)
-        self.uploader.upload_tail(entry.run_id, attempt_dir)
+        variables = with_secrets(self.sweeper.environment, self.table.secrets.get(entry.attempt_id))
+        redactor = Redactor.of(variables)
+        replace(self.uploader, redactor=redactor).upload_tail(entry.run_id, attempt_dir)
         # Kill the attempt's other processes first: they would go on using what the sweep deletes.
         kill_marked(self.settings.own_dir, entry.attempt_id)
-        self.sweeper.sweep(attempt_dir)
-        return attempt_end(
-            attempt_dir, exit_code, stop_requested=stop_requested, redactor=self.uploader.redactor
-        )
+        replace(self.sweeper, environment=variables).sweep(attempt_dir)
+        return attempt_end(attempt_dir, exit_code, stop_requested=stop_requested, redactor=redactor)
 
     def _register(self) -> None:
         if not self._register_again:

@@ -16,6 +16,7 @@ from hillclimb.process.launcher import Launcher, launch_failure, read_pid, write
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import EndReport, LaunchPlan
 from worker.runner.journal import ClaimedAttempt, RunnerJournal
+from worker.runner.secrets import AttemptSecrets
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class TrainerTable:
 
     launcher: Launcher
     journal: RunnerJournal
+    secrets: AttemptSecrets
     trainers: dict[str, ManagedTrainer] = field(default_factory=dict)
     exited: dict[str, ManagedTrainer | None] = field(default_factory=dict)
     """Attempts whose trainer has exited and whose end is not recorded yet."""
@@ -65,6 +67,7 @@ class TrainerTable:
         attempt_dir = self.launcher.directory(plan.run_id, plan.attempt)
         try:
             self.journal.put(entry)
+            self.secrets.put(plan.attempt_id, plan.secrets)
             self.launcher.prepare(plan)
             self.journal.put(entry.model_copy(update={"launched": True}))
             process = self.launcher.start(plan, attempt_dir)
@@ -107,6 +110,7 @@ class TrainerTable:
             self.journal.put(entry.model_copy(update={"end": end}))
         except OSError as error:
             log.warning("the end of attempt %s is only in memory: %s", entry.attempt_id, error)
+        self.secrets.remove(entry.attempt_id)
         self.exited.pop(entry.attempt_id, None)
 
     def _record_stop(self, attempt_id: str) -> None:

@@ -13,6 +13,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, CursorResult, Select, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from api.notices.slack.inbox import KEPT_FOR
 from api.runs import store
 from api.runs.deadlines import QUOTE_TTL
 from api.runs.end_reasons import REASONS
@@ -20,7 +21,17 @@ from api.runs.journal import utc_now
 from api.runs.status import TERMINAL, AttemptState, RunStatus
 from api.scheduling import attempts
 from api.scheduling.attempts import AttemptEnd
-from api.tables import Attempt, Base, IdempotencyKey, PriceQuote, Run, Runner, SessionCode
+from api.tables import (
+    Attempt,
+    Base,
+    IdempotencyKey,
+    PriceQuote,
+    Run,
+    Runner,
+    SessionCode,
+    SlackLinkCode,
+    SlackRequest,
+)
 from hillclimb.protocol.end_reasons import ReasonCode
 from worker.context import WorkerContext
 from worker.deadlines import IDEMPOTENCY_KEY_TTL, IDLE_RUNNER_TTL
@@ -38,6 +49,7 @@ class Reaped:
     num_runs: int
     num_keys: int
     num_codes: int
+    num_slack_requests: int
     num_runners: int
     num_quotes: int = 0
 
@@ -54,7 +66,9 @@ def sweep(context: WorkerContext, *, now: datetime | None = None) -> Reaped:
         num_keys=_delete(
             context, IdempotencyKey.created_at < now - IDEMPOTENCY_KEY_TTL, IdempotencyKey
         ),
-        num_codes=_delete(context, SessionCode.expires_at < now, SessionCode),
+        num_codes=_delete(context, SessionCode.expires_at < now, SessionCode)
+        + _delete(context, SlackLinkCode.expires_at < now, SlackLinkCode),
+        num_slack_requests=_delete(context, SlackRequest.created_at < now - KEPT_FOR, SlackRequest),
         num_runners=_delete_runners(context, now=now),
         num_quotes=_delete(context, PriceQuote.asked_at < now - QUOTE_TTL, PriceQuote),
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from api.tables.access.secrets.keyring import NO_KEYS, Keyring
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
@@ -23,3 +25,5 @@ class ClusterOptions:
     """Pinned packages of the trainer, for machines without GPUs and with."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of trainers: credentials of platforms and of the blob store."""
+    keyring: Keyring = NO_KEYS
+    """Master keys of the projects' secrets."""

@@ -10,6 +10,7 @@ from functools import cache
 from api.clusters.names import deployment_tag, prefix
 from api.clusters.secrets import node_secrets
 from api.settings import Settings
+from api.tables.access.secrets.keyring import Keyring
 from api.tables.database import Database
 from worker.skypilot.locate import open_clouds
 from worker.skypilot.options import ClusterOptions
@@ -58,4 +59,5 @@ def _options(settings: Settings) -> ClusterOptions:
         wheel=find_wheel(settings.wheel),
         locks=find_locks(),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
+        keyring=Keyring.of(settings),
     )

@@ -11,6 +11,7 @@ from api.admission.campaigns import store
 from api.admission.campaigns.cell_states import status_of
 from api.admission.campaigns.cells import CheckpointSource, plan_cells
 from api.admission.campaigns.request import CampaignSpec
+from api.admission.defaults import document_with_defaults
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
 from api.runs.errors import CheckpointNotFound, InvalidTransition
@@ -18,6 +19,7 @@ from api.runs.store import checkpoint_at, get_run, lock_run
 from api.scheduling import control
 from api.tables import Run
 from api.tables.access.identity import Principal
+from api.tables.access.secrets.errors import SecretMissing
 from api.tables.ids import new_id
 from api.tables.studies.campaigns import Campaign, CampaignCell
 from hillclimb.protocol.payloads.studies.campaigns import CellState
@@ -25,7 +27,7 @@ from hillclimb.spec.run import RunSpec
 
 Admit = Callable[[Session, RunSpec], Run]
 """Stores a queued run; raises what `api.admission.submit.submit` does."""
-REFUSALS = (CheckpointNotFound, DatasetUnusable, NoEligibleHardware)
+REFUSALS = (CheckpointNotFound, DatasetUnusable, NoEligibleHardware, SecretMissing)
 
 
 def create(
@@ -42,6 +44,8 @@ def create(
         RunNotFound: a model names a run that the project does not have.
     """
     project_id = caller.project_id
+    base = document_with_defaults(session, spec.base, project_id).document
+    spec = spec.model_copy(update={"base": base})
     planned = plan_cells(
         spec, lambda run_id, step: _newest_checkpoint(session, project_id, run_id, step)
     )

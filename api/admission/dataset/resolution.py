@@ -11,11 +11,13 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from api.admission.dataset.env_keys import refuse_foreign_keys
+from api.admission.dataset.limits import counts_of_modality, limit_train, without_tasks
 from api.admission.dataset.rules import MEASURED, admit, listed
 from api.datasets import store
 from api.datasets.errors import DatasetNotFound, DatasetUnusable
 from api.datasets.tool_token_counts import tools_like
 from api.tables import Dataset, DatasetExclusion, DatasetVersion
+from hillclimb.datasets.fit_schedule import fit_generated, fit_schedule
 from hillclimb.datasets.lint.blocking import MIN_DIFFERENT
 from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.data import DatasetRef
@@ -58,22 +60,30 @@ def resolve(
     - a run that continues another one with the same environments (`keeps_environments`), whose
       figures would not compare without one of them.
 
-    A spec without a dataset is returned unchanged.
+    `data.modality` and `data.max_tasks` limit the tasks that are counted, and the schedule is
+    fitted to them (`fit_schedule`), also where tasks are generated.
 
     Raises:
         DatasetUnusable: the version does not exist, or the run cannot use it.
     """
     reference = spec.data.dataset
     if reference is None:
-        return Resolution(spec=spec)
+        generated = fit_generated(spec)
+        return Resolution(spec=generated.spec, warnings=generated.changes)
     dataset, version = _find(session, project_id, reference)
     _check_same(reference, version)
     in_force = store.list_exclusions(session, dataset, now=now)
     refuses = spec.kind in MEASURED and not is_resumed and not keeps_environments
-    keys, warnings = _choose_environments(spec, dataset, version, in_force, refuses=refuses)
+    available = counts_of_modality(spec, version.facts["envs"])
+    keys, warnings = _choose_environments(spec, dataset, available, in_force, refuses=refuses)
+    if not spec.data.env_keys:
+        warnings += without_tasks(spec, version.facts["envs"], available)
     resolved = _with_version(spec, dataset, version, keys)
-    table = {key: version.facts["envs"][key] for key in keys}
+    refuse_foreign_keys(resolved, reference, {key: version.facts["envs"][key] for key in keys})
+    table = limit_train(resolved, {key: available[key] for key in keys})
     _check_tasks(resolved, reference, table)
+    fitted = fit_schedule(resolved, {key: facts["train"] for key, facts in table.items()})
+    resolved, warnings = fitted.spec, [*warnings, *fitted.changes]
     measured = tools_like(session, project_id, resolved)
     lint = admit(resolved, version, table, measured, is_resumed=is_resumed)
     warnings += _task_warnings(dataset, version, table, in_force)
@@ -110,13 +120,12 @@ def _check_same(reference: DatasetRef, version: DatasetVersion) -> None:
 def _choose_environments(
     spec: RunSpec,
     dataset: Dataset,
-    version: DatasetVersion,
+    available: Mapping[str, Any],
     in_force: Sequence[DatasetExclusion],
     *,
     refuses: bool,
 ) -> tuple[list[str], list[str]]:
-    """Return the run's environments, and a warning for each barred one."""
-    available: Mapping[str, Any] = version.facts["envs"]
+    """Return the run's environments of the available ones, and a warning for each barred one."""
     named = spec.data.env_keys
     unknown = [key for key in named if key not in available]
     if unknown:
@@ -176,22 +185,24 @@ def _with_version(
 
 def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any]) -> None:
     """Reject a version with too few tasks for the spec, or with modalities we cannot render."""
-    refuse_foreign_keys(spec, reference, table)
     for key, facts in table.items():
         images = {name: n for name, n in facts["modalities"].items() if name != "tool_use"}
         for modality, count in images.items():
             raise DatasetUnusable(
                 f"{count} tasks of {key} in {reference} are {modality}: they need an image"
                 " processor and image tokens, which the trainer does not have yet. Build a version"
-                " of tool_use tasks only, or remove the environment from data.env_keys"
+                " of tool_use tasks only, set data.modality to tool_use, or remove the environment"
+                " from data.env_keys"
             )
     train = {key: facts["train"] for key, facts in table.items() if facts["train"]}
     num_eval = sum(facts["eval"] for facts in table.values())
-    if not num_eval and spec.kind in MEASURED:
+    is_test = spec.kind == "train" and spec.data.max_tasks is not None
+    if not num_eval and spec.kind in MEASURED and not is_test:
         raise DatasetUnusable(
             f"{reference} has no eval task in {listed(list(table))}: nothing could be measured."
             " Build a version with a larger split.eval_ratio or a smaller split.min_eval_per_env,"
-            " under a new name if earlier versions trained on its tasks"
+            " under a new name if earlier versions trained on its tasks; or set data.max_tasks,"
+            " for a short test that measures nothing"
         )
     if not train and spec.kind in TRAINED_ON:
         raise DatasetUnusable(f"{reference} has no training task in {listed(list(table))}")

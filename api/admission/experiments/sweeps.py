@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from api.admission.campaigns import store as cells_store
 from api.admission.campaigns.cells import MAX_NAME, spec_digest
 from api.admission.campaigns.launch import Admit, launch_cells
+from api.admission.defaults import document_with_defaults
 from api.admission.experiments import store
 from api.admission.experiments.errors import ExperimentRejected
 from api.admission.experiments.request import SweepSpec
@@ -73,7 +74,8 @@ def launch_sweep(
     Raises:
         ExperimentRejected: as `plan_sweep`, or the runs contradict the experiment's roles.
     """
-    planned = plan_sweep(experiment, sweep)
+    base = document_with_defaults(session, sweep.base, experiment.project_id).document
+    planned = plan_sweep(experiment, sweep.model_copy(update={"base": base}))
     placed = store.list_runs(session, experiment)
     known = {each.place.digest for each in placed}
     new = [each for each in planned if each.digest not in known]

@@ -19,6 +19,7 @@ SUMMARY = (
     "size_bytes",
     "created_by",
     "created_at",
+    "note",
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -36,10 +35,10 @@ def run_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any]
         "results": results_contents(session, run),
         "machines": machines_contents(session, run, now=now),
         "banner": run_banner(session, run, now=now),
-        "config": json.dumps(run.spec, indent=2, ensure_ascii=False),
         "state": {
             "run": _run_state(run),
             "report": EVENTS.get(run.spec.get("kind", "train")),
+            "kind": run.spec.get("kind", "train"),
             "env_keys": list(run.spec["data"]["env_keys"]),
             "decodings": [item["name"] for item in run.spec["eval"]["decodings"]],
             "events": [_embedded(event) for event in _events(session, run)],
@@ -67,12 +66,21 @@ def _why(run: Run) -> str:
     if run.end_code is None:
         return ""
     wording = REASONS[ReasonCode(run.end_code)].wording
+    if run.end_code == ReasonCode.COMPLETED:
+        wording = _COMPLETED.get(run.spec.get("kind", "train"), wording)
     if run.origin is not None:
         return run.end_message or f"{wording} (Imported from {run.origin['source']}.)"
     adds = run.end_message and run.end_message.strip().rstrip(".") not in wording
     return f"{wording} ({run.end_message})" if adds else wording
 
 
+_COMPLETED = {
+    "eval": "The evaluation is complete.",
+    "probe": "The probe is complete.",
+    "validate": "The validation is complete.",
+    "preview": "The prompts are rendered.",
+}
+"""What a completed run of a kind without training steps did."""
 _TONES = {RunStatus.SUCCEEDED: "good", RunStatus.FAILED: "bad"}
 _SENTENCES = {
     RunStatus.PROVISIONING: "Scheduled to a runner.",
@@ -86,29 +94,6 @@ _ON_CLUSTERS = {
     RunStatus.PROVISIONING: "Its machines are being rented and set up.",
     RunStatus.STARTING: "The machines are up; the trainer is starting.",
 }
-
-
-def list_row(run: Run, *, now: datetime) -> dict[str, Any]:
-    """Return a run as a row of the list page."""
-    return {
-        "id": run.id,
-        "name": run.name,
-        "status": run.status,
-        "step": run.progress_step,
-        "total": run.progress_total,
-        "attempt": run.attempt,
-        "created_at": run.created_at,
-        "duration": _duration(run, now),
-        "is_moving": run.ended_at is None and run.status != RunStatus.PAUSED,
-    }
-
-
-def _duration(run: Run, now: datetime) -> str:
-    if run.started_at is None:
-        return "–"
-    seconds = int(((run.ended_at or now) - run.started_at).total_seconds())
-    hours, minutes = seconds // 3600, seconds // 60 % 60
-    return f"{hours}:{minutes:02d}:{seconds % 60:02d}" if hours else f"{minutes}:{seconds % 60:02d}"
 
 
 def _run_state(run: Run) -> dict[str, Any]:

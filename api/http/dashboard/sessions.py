@@ -1,6 +1,7 @@
 """Browser sessions: signed read-only cookies, and one-time codes that open them.
 
-A session names its API key and ends with it, so revoking the key is enough.
+A session names its API key and ends with it, so revoking the key is enough. The session of a person
+names a project, and ends with the membership.
 """
 
 from __future__ import annotations
@@ -16,19 +17,30 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from api.tables import ApiKey, SessionCode
-from api.tables.access.identity import NotAuthenticated, Principal
+from api.tables import ApiKey, Person, SessionCode
+from api.tables.access.errors import NotAllowed, NotAuthenticated
+from api.tables.access.identity import Principal, principal_of, principal_of_person
 
 COOKIE = "hillclimb_session"
 SESSION_S = 12 * 3600
 CODE_S = 300
 PURPOSE = b"hillclimb browser session v1\n"
 """Part of what is signed: other signatures with the same secret are no sessions."""
+FORM_PURPOSE = b"hillclimb form v1\n"
+"""The same of the tokens of forms."""
 
 
 def open_session(principal: Principal, *, secret: str, now: datetime) -> str:
     """Return the cookie of a session that is valid for `SESSION_S` seconds."""
-    claims = {"key": principal.key_id, "until": int(now.timestamp()) + SESSION_S}
+    claims: dict[str, object] = {"until": int(now.timestamp()) + SESSION_S}
+    if principal.key_id is not None:
+        claims["key"] = principal.key_id
+    else:
+        claims |= {
+            "person": principal.person_id,
+            "project": principal.project_id,
+            "since": now.timestamp(),
+        }
     payload = base64.urlsafe_b64encode(json.dumps(claims).encode())
     return f"{payload.decode()}.{_sign(payload, secret)}"
 
@@ -44,11 +56,31 @@ def read_session(session: Session, cookie: str, *, secret: str, now: datetime) -
         raise NotAuthenticated("The session is not valid: sign in again.") from error
     if claims["until"] < now.timestamp():
         raise NotAuthenticated("The session has ended: sign in again.")
-    return _principal(session, str(claims["key"]))
+    if "key" in claims:
+        return _principal(session, str(claims["key"]), now=now)
+    person = session.get(Person, str(claims["person"]))
+    ended = person.sessions_since if person is not None else None
+    if ended is not None and claims["since"] < ended.timestamp():
+        raise NotAuthenticated("The session has ended: sign in again.")
+    return principal_of_person(session, str(claims["project"]), str(claims["person"]))
+
+
+def form_token(cookie: str, *, secret: str) -> str:
+    """Return the token that every form of a session sends: another site cannot know it."""
+    return hmac.new(secret.encode(), FORM_PURPOSE + cookie.encode(), hashlib.sha256).hexdigest()
+
+
+def check_form_token(cookie: str, token: str, *, secret: str) -> None:
+    """Raise NotAuthenticated for a form that this session's pages did not make."""
+    expected = form_token(cookie, secret=secret)
+    if not hmac.compare_digest(expected.encode(), token.encode()):
+        raise NotAuthenticated("The form is not of this session: open its page again.")
 
 
 def mint_code(session: Session, principal: Principal, *, now: datetime) -> str:
     """Return a code that opens one session of the principal within `CODE_S` seconds."""
+    if principal.key_id is None:
+        raise NotAllowed("Only the owner of a key can create a sign-in link.")
     session.execute(delete(SessionCode).where(SessionCode.expires_at < now))
     code = secrets.token_urlsafe(24)
     session.add(
@@ -71,19 +103,14 @@ def redeem_code(session: Session, code: str, *, now: datetime) -> Principal:
     )
     if key_id is None:
         raise NotAuthenticated("This link was used before or has expired: create a new one.")
-    return _principal(session, key_id)
+    return _principal(session, key_id, now=now)
 
 
-def _principal(session: Session, key_id: str) -> Principal:
+def _principal(session: Session, key_id: str, *, now: datetime) -> Principal:
     key = session.get(ApiKey, key_id)
-    if key is None or key.revoked_at is not None:
+    if key is None:
         raise NotAuthenticated("The API key of this session was revoked.")
-    return Principal(
-        project_id=key.project_id,
-        key_id=key.id,
-        key_name=key.name,
-        scopes=frozenset(key.scopes),
-    )
+    return principal_of(session, key, now=now)
 
 
 def _sign(payload: bytes, secret: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from api.http.live.errors import ReadFailed
+from api.tables.access.identity import Principal
 
 QUEUE_BATCHES = 64
 """Batches a client may be behind before it must read the table itself."""
@@ -45,8 +46,9 @@ Read = Callable[[str, int], Awaitable[FrameBatch]]
 class Subscriber:
     """One client's queue of batches; `None` in it means that a flag changed."""
 
-    def __init__(self, feed: Feed, *, queue_batches: int) -> None:
+    def __init__(self, feed: Feed, *, queue_batches: int, caller: Principal | None = None) -> None:
         self.feed = feed
+        self.caller = caller
         self.is_lagging = False
         self.is_closed = False
         self._queue: asyncio.Queue[FrameBatch | None] = asyncio.Queue(queue_batches)
@@ -138,10 +140,13 @@ class Hub:
         self._queue_batches = queue_batches
         self._feeds: dict[str, Feed] = {}
 
-    def join(self, run_id: str) -> Subscriber:
-        """Subscribe to a run; the caller catches up, then calls `client.feed.start`."""
+    def join(self, run_id: str, caller: Principal | None = None) -> Subscriber:
+        """Subscribe to a run; the client catches up, then calls `client.feed.start`.
+
+        The stream ends when `caller` may no longer read (`leases.py`).
+        """
         feed = self._feeds.setdefault(run_id, Feed(run_id=run_id, read=self.read))
-        client = Subscriber(feed, queue_batches=self._queue_batches)
+        client = Subscriber(feed, queue_batches=self._queue_batches, caller=caller)
         feed.clients.add(client)
         if self.is_closed:
             client.close()
@@ -166,6 +171,19 @@ class Hub:
         """Wake all feeds, after a time in which wake-ups may have been lost."""
         for feed in tuple(self._feeds.values()):
             feed.wake()
+
+    @property
+    def callers(self) -> frozenset[Principal]:
+        """The callers of all open streams."""
+        clients = (client for feed in self._feeds.values() for client in feed.clients)
+        return frozenset(each.caller for each in clients if each.caller is not None)
+
+    def close_streams_of(self, callers: frozenset[Principal]) -> None:
+        """End the streams of these callers; their next request is refused."""
+        for feed in tuple(self._feeds.values()):
+            for client in tuple(feed.clients):
+                if client.caller in callers:
+                    client.close()
 
     def close(self) -> None:
         """End every stream; browsers reconnect to the next process by themselves."""

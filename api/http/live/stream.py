@@ -7,19 +7,25 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from api.http.live.errors import ReadFailed
 from api.http.live.frames import END, PING, RETRY
 from api.http.live.hub import FrameBatch, Hub, Subscriber
+from api.tables.access.identity import Principal
 
 PING_INTERVAL_S = 15.0
 
 
 async def follow(
-    hub: Hub, run_id: str, after: int, *, ping_interval_s: float = PING_INTERVAL_S
+    hub: Hub,
+    run_id: str,
+    after: int,
+    *,
+    caller: Principal | None = None,
+    ping_interval_s: float = PING_INTERVAL_S,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of the events after `after` until the run's end, then the end frame.
 
-    Stops without an end frame when the service shuts down or the database does not respond: the
-    client reconnects with the id of its last event.
+    Stops without an end frame when the service shuts down, when the database does not respond, and
+    when the caller may no longer read: the client reconnects with the id of its last event.
     """
-    client = hub.join(run_id)
+    client = hub.join(run_id, caller)
     try:
         yield RETRY
         cursor = after

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from api.admission.submit import Plan
 from api.clusters.overview import forecast_of_run
 from api.http.payloads.hardware import describe_hardware
+from api.results.evals.conclusion import conclusion_of_run, result_of_run
 from api.runs import store
 from api.runs.end_reasons import end_reason
 from api.runs.journal import utc_now
@@ -23,11 +24,12 @@ from hillclimb.protocol.payloads.runs import (
     RunPayload,
     RunSummary,
 )
+from hillclimb.stats.conclusion import EvalFigures
 
 
-def summarise_run(run: Run) -> RunSummary:
-    """Return the summary of a run, for lists."""
-    return RunSummary.model_validate(_facts(run))
+def summarise_run(run: Run, result: EvalFigures | None = None) -> RunSummary:
+    """Return the summary of a run, for lists; with a result if one was computed."""
+    return RunSummary.model_validate({**_facts(run), "result": result})
 
 
 def describe_run(session: Session, run: Run) -> RunPayload:
@@ -35,7 +37,9 @@ def describe_run(session: Session, run: Run) -> RunPayload:
     attempts: list[Attempt] = list(store.list_attempts(session, run.id))
     more = {"queue": _queue(session, run), "attempts": attempts, "spec": run.spec}
     cost = forecast_of_run(session, run, now=utc_now())
-    return RunPayload.model_validate({**_facts(run), **more, "cost": cost})
+    result = result_of_run(session, run)
+    outcome = {"result": result, "conclusion": conclusion_of_run(session, run, result)}
+    return RunPayload.model_validate({**_facts(run), **more, "cost": cost, **outcome})
 
 
 def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
@@ -50,6 +54,7 @@ def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
         if plan.hardware is not None and max_hours is not None
         else None,
         queue=QueuePayload(position=plan.queue_position, reason=plan.queue_reason),
+        from_defaults=plan.from_defaults,
     )
 
 
@@ -67,7 +72,8 @@ def _facts(run: Run) -> dict[str, Any]:
         eta_s=run.progress_eta_s,
         phase=run.progress_phase,
     )
-    return {**facts, "end_reason": reason, "progress": progress}
+    kind = run.spec["kind"]
+    return {**facts, "kind": kind, "end_reason": reason, "progress": progress}
 
 
 def _queue(session: Session, run: Run) -> QueuePayload | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from api.admission.campaigns.request import CampaignSpec
 from api.http.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
+from hillclimb.hardware.model.shipped import why_not_shipped
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
+from hillclimb.spec.rules.documents import repeated_key
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.section import Section
 
@@ -22,27 +25,36 @@ def parse_spec(body: bytes) -> RunSpec:
     """Return the spec; raises Problem with one entry per mistake, or for invalid JSON."""
     _refuse_nul(body)
     try:
-        return RunSpec.model_validate_json(body)
+        spec = RunSpec.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, spec=True) from error
+    _refuse_repeated(body)
+    if (why := why_not_shipped(spec.model.source)) is not None:
+        mistake = SpecProblem(pointer="/model/source", code="unknown_model", message=why)
+        raise Problem(INVALID_SPEC, f"/model/source: {why}", [mistake])
+    return spec
 
 
 def parse_campaign(body: bytes) -> CampaignSpec:
     """Return the campaign; raises Problem with one entry per mistake, or for invalid JSON."""
     _refuse_nul(body)
     try:
-        return CampaignSpec.model_validate_json(body)
+        campaign = CampaignSpec.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, spec=True) from error
+    _refuse_repeated(body)
+    return campaign
 
 
 def parse_body(model: type[T], body: bytes) -> T:
     """Return the body as a section; raises Problem with one entry per mistake, or for no JSON."""
     _refuse_nul(body)
     try:
-        return model.model_validate_json(body)
+        section = model.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, spec=False) from error
+    _refuse_repeated(body)
+    return section
 
 
 def parse_batch(body: bytes) -> IngestBatch:
@@ -54,8 +66,17 @@ def parse_batch(body: bytes) -> IngestBatch:
 
 
 def _refuse_nul(body: bytes) -> None:
+    if body.startswith(codecs.BOM_UTF8):
+        raise Problem(MALFORMED, "The body begins with a byte order mark: send it without one.")
     if b"\x00" in body or b"\\u0000" in body:
         raise Problem(MALFORMED, "The body contains the character U+0000, which cannot be stored.")
+
+
+def _refuse_repeated(body: bytes) -> None:
+    """Refuse a key that is there twice: JSON's readers take the last one without a word."""
+    if (key := repeated_key(body)) is not None:
+        detail = f"The key {key!r} is there twice in one object: put both into one."
+        raise Problem(MALFORMED, detail)
 
 
 def _refusal(error: ValidationError, *, spec: bool) -> Problem:

@@ -2,60 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.admission.admission import Admission
-from api.admission.rental import RentalSettings
-from api.http.dashboard.sessions import COOKIE, read_session
-from api.http.payloads.runs import run_as_json
-from api.http.requests.thread_pools import DatasetPools
-from api.queue import TaskQueue
-from api.runs.journal import utc_now
-from api.settings import Settings
+from api.http.requests.services import Services
 from api.tables.access.idempotency import RequestKey
-from api.tables.access.identity import NotAuthenticated, Principal, Scope, authenticate
-from api.tables.database import Database
-from hillclimb.blobs.base import BlobStore
+from api.tables.access.identity import NotAuthenticated, Principal, Scope
 
+__all__ = [
+    "Admin",
+    "Operator",
+    "RawBody",
+    "Reader",
+    "RunnerKey",
+    "Services",
+    "ServicesDep",
+    "Token",
+    "Writer",
+    "request_key",
+]
+
+SLACK_TIMEOUT_S = 5.0
+"""A hanging Slack occupies a thread of the API's pool for no longer."""
 BEARER = HTTPBearer(auto_error=False, description="API key, runner token or attempt token.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """The parts of the service that a request may use."""
-
-    settings: Settings
-    database: Database
-    task_queue: TaskQueue
-    store: BlobStore
-    lanes: DatasetPools
-    node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Environment variables of the service that rented nodes receive."""
-
-    @property
-    def cursor_secret(self) -> str:
-        """The secret that signs cursors."""
-        return self.settings.secret_key.get_secret_value()
-
-    @property
-    def admission(self) -> Admission:
-        """Admission of runs by this service's settings."""
-        settings = self.settings
-        return Admission(
-            database=self.database,
-            rental=RentalSettings(
-                clouds=settings.clouds,
-                api_url=settings.node_api_url or settings.public_url,
-                blobs_url=settings.node_blobs_url or settings.blobs_url,
-                node_secrets=self.node_secrets,
-            ),
-            describe=run_as_json,
-        )
 
 
 def get_services(request: Request) -> Services:
@@ -79,22 +51,14 @@ Token = Annotated[str, Depends(bearer_token)]
 
 
 def principal_with(scope: Scope) -> Callable[..., Principal]:
-    """Return a dependency that requires a key with `scope` and returns the caller.
+    """Return a dependency that returns the caller whom the gate admitted, and requires `scope`."""
 
-    A browser session is accepted in place of its key only for reading, so a form of another site
-    can change nothing.
-    """
-
-    def admit(request: Request, services: ServicesDep, credentials: Credentials) -> Principal:
-        cookie = request.cookies.get(COOKIE) if request.method == "GET" else None
-        with services.database.transaction() as session:
-            if credentials is None and cookie is not None:
-                secret = services.cursor_secret
-                principal = read_session(session, cookie, secret=secret, now=utc_now())
-            else:
-                principal = authenticate(session, bearer_token(credentials))
-        principal.require(scope)
-        return principal
+    def admit(request: Request, _documented: Credentials) -> Principal:
+        caller: Principal | None = request.state.caller
+        if caller is None:
+            raise NotAuthenticated("Send `Authorization: Bearer <key>`.")
+        caller.require(scope)
+        return caller
 
     return admit
 
@@ -102,6 +66,7 @@ def principal_with(scope: Scope) -> Callable[..., Principal]:
 Reader = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
 Writer = Annotated[Principal, Depends(principal_with(Scope.RUNS_WRITE))]
 Admin = Annotated[Principal, Depends(principal_with(Scope.ADMIN))]
+Operator = Annotated[Principal, Depends(principal_with(Scope.OPERATOR))]
 RunnerKey = Annotated[Principal, Depends(principal_with(Scope.RUNNER))]
 
 

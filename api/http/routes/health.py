@@ -14,7 +14,7 @@ from api.http.requests.context import Services, ServicesDep
 from api.queue import BrokerUnreachable
 from api.runs.journal import utc_now
 from api.tables.database import SCHEMA_REVISION, revision_fault
-from hillclimb.protocol.payloads.service import ReadyPayload
+from hillclimb.protocol.payloads.projects.service import ReadyPayload
 
 router = APIRouter(prefix="/v1/health", tags=["health"])
 

@@ -74,3 +74,32 @@ def _whole_characters(data: bytes) -> bytes:
         length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
         return data if length <= back else data[:-back] or data
     return data
+
+
+TAIL_BYTES = 16 << 10
+"""Part of the log from which `tail_log` takes its lines."""
+
+
+def tail_log(store: BlobStore, run_id: str, attempt: int, *, num_lines: int = 12) -> str:
+    """Return the last lines of the attempt's log, each cut at 300 characters."""
+    last = _last_segment(store, run_id, attempt)
+    data = b""
+    while last >= 1 and len(data) < TAIL_BYTES:
+        data = store.get(run_key(run_id, log_segment(attempt, last))) + data
+        last -= 1
+    lines = data[-TAIL_BYTES:].decode(errors="replace").splitlines()
+    return "\n".join(line[:300] for line in lines[-num_lines:])
+
+
+def _last_segment(store: BlobStore, run_id: str, attempt: int) -> int:
+    """Return the number of the newest segment, 0 without any: they are numbered without gaps."""
+    first, beyond = 0, 1
+    while store.exists(run_key(run_id, log_segment(attempt, beyond))):
+        first, beyond = beyond, beyond * 2
+    while beyond - first > 1:
+        middle = (first + beyond) // 2
+        if store.exists(run_key(run_id, log_segment(attempt, middle))):
+            first = middle
+        else:
+            beyond = middle
+    return first

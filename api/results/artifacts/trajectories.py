@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.results.artifacts.errors import ArtifactNotFound
@@ -37,6 +37,8 @@ class TrajectoryFilters:
     task_key: str | None = None
     failed: bool | None = None
     """True: graded rollouts below the run's pass threshold; false: those at or above it."""
+    pattern: str | None = None
+    """Name of a failure pattern that the rollout shows, as found when it ended."""
 
 
 def list_outcomes(
@@ -48,7 +50,15 @@ def list_outcomes(
     limit: int,
 ) -> Sequence[OutcomeRecord]:
     """Return up to `limit` outcomes after the position, newest step first."""
-    query = select(OutcomeRecord).where(OutcomeRecord.run_id == run.id)
+    query = select(OutcomeRecord).where(*matching(run, filters))
+    if after is not None:
+        query = query.where(tuple_(OutcomeRecord.step, OutcomeRecord.rollout_id) < after)
+    query = query.order_by(OutcomeRecord.step.desc(), OutcomeRecord.rollout_id.desc())
+    return session.scalars(query.limit(limit)).all()
+
+
+def matching(run: Run, filters: TrajectoryFilters) -> list[ColumnElement[bool]]:
+    """Return the conditions on `OutcomeRecord` of the run's rollouts that the filters select."""
     columns = {
         OutcomeRecord.env_key: filters.env,
         OutcomeRecord.step: filters.step,
@@ -57,20 +67,16 @@ def list_outcomes(
         OutcomeRecord.status: filters.status,
         OutcomeRecord.task_key: filters.task_key,
     }
-    query = query.where(
-        *(column == value for column, value in columns.items() if value is not None)
-    )
+    conditions = [OutcomeRecord.run_id == run.id]
+    conditions += [column == value for column, value in columns.items() if value is not None]
     if filters.failed is not None:
         threshold = pass_threshold(run)
         score = OutcomeRecord.score
-        query = query.where(
-            OutcomeRecord.status == OutcomeStatus.GRADED,
-            score < threshold if filters.failed else score >= threshold,
-        )
-    if after is not None:
-        query = query.where(tuple_(OutcomeRecord.step, OutcomeRecord.rollout_id) < after)
-    query = query.order_by(OutcomeRecord.step.desc(), OutcomeRecord.rollout_id.desc())
-    return session.scalars(query.limit(limit)).all()
+        conditions.append(OutcomeRecord.status == OutcomeStatus.GRADED)
+        conditions.append(score < threshold if filters.failed else score >= threshold)
+    if filters.pattern is not None:
+        conditions.append(OutcomeRecord.patterns.contains([filters.pattern]))
+    return conditions
 
 
 def find_outcome(session: Session, run_id: str, rollout_id: str) -> OutcomeRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-UNCOMPARED = ("name", "lineage")
+UNCOMPARED = ("name", "tags", "lineage")
 """Top-level keys that name a run and do not change what it does."""
 IMPORTED_MODEL = "imported:"
 """Beginning of `model.source` in the spec of a run that was imported without one."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 
 from sqlalchemy.orm import Session
 
@@ -27,6 +27,8 @@ from api.runs.status import AttemptState
 from api.runs.stored_spec import spec_of
 from api.scheduling import attempts
 from api.tables import Attempt, Run
+from api.tables.access.secrets.keyring import NO_KEYS, Keyring
+from api.tables.access.secrets.store import secrets_of
 from hillclimb.protocol.launch import BootstrapClaim, NodePlan
 from hillclimb.spec.run import RunSpec
 
@@ -34,6 +36,23 @@ CODE_PREFIX = "hcx_"
 UNDER_WAY = frozenset(
     {ClusterState.PENDING.value, ClusterState.PROVISIONING.value, ClusterState.RUNNING.value}
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSources:
+    """The sources of a node's secrets: the operator's, and the project's, which go first."""
+
+    operators: Mapping[str, str] = field(default_factory=dict, repr=False)
+    keyring: Keyring = NO_KEYS
+
+    def read(self, session: Session, run: Run, spec: RunSpec, *, now: datetime) -> dict[str, str]:
+        """Return the variables of a run's trainer. Raises SecretMissing and SecretUnreadable."""
+        project_id = run.project_id
+        own = secrets_of(session, self.keyring, spec, project_id=project_id, now=now)
+        return dict(self.operators) | own
+
+
+NO_SECRETS = SecretSources()
 
 
 def bootstrap_token(attempt_id: str, *, secret: str) -> str:
@@ -49,32 +68,33 @@ def claim(
     secret: str,
     ingest_url: str,
     now: datetime,
-    secrets: Mapping[str, str] = MappingProxyType({}),
+    secrets: SecretSources = NO_SECRETS,
 ) -> NodePlan:
     """Assign the attempt to the job and return its plan, with a fresh token.
 
-    `secrets` are the operator's for nodes; nodes that cannot reach the API get no `ingest_url`.
-    The same job (`nonce`) may repeat the request: its response may have been lost, and only the
-    newest token is valid.
+    Nodes that cannot reach the API get no `ingest_url`. The same job (`nonce`) may repeat the
+    request: its response may have been lost, and only the newest token is valid.
 
     Raises:
         UnknownToken: not the bootstrap token of that attempt's cluster.
         AttemptSuperseded: the attempt has ended, another job has claimed it, or another process
             of this rank has its secrets already.
         AttemptNotClaimed: a further node comes before the first.
+        SecretUnreadable: a secret of the spec does not decrypt.
     """
     expected = bootstrap_token(body.attempt_id, secret=secret)
     if not hmac.compare_digest(expected.encode(), body.code.encode()):
         raise UnknownToken("This is not the bootstrap token of the attempt's cluster.")
     if body.rank:
-        return _share(session, body, secrets)
+        return _share(session, body, secrets, now=now)
     try:
         run, attempt, token = admit(session, body.attempt_id, body.nonce, now=now)
     except AttemptNotFound as error:
         raise UnknownToken(str(error)) from error
     plan = node_plan(run, attempt)
     reachable = reaches_api(plan.spec)
-    more = {"attempt_token": token, "secrets": dict(secrets)}
+    values = secrets.read(session, run, plan.spec, now=now)
+    more = {"attempt_token": token, "secrets": values}
     return plan.model_copy(update=more | {"ingest_url": ingest_url if reachable else ""})
 
 
@@ -115,7 +135,9 @@ def node_plan(run: Run, attempt: Attempt) -> NodePlan:
     )
 
 
-def _share(session: Session, body: BootstrapClaim, secrets: Mapping[str, str]) -> NodePlan:
+def _share(
+    session: Session, body: BootstrapClaim, secrets: SecretSources, *, now: datetime
+) -> NodePlan:
     """Return the plan of a further node of the job: with the secrets, without a token."""
     try:
         attempt = store.get_attempt(session, body.attempt_id)
@@ -137,7 +159,8 @@ def _share(session: Session, body: BootstrapClaim, secrets: Mapping[str, str]) -
     if members.get(str(body.rank), body.member) != body.member:
         raise AttemptSuperseded(f"Another process of node {body.rank} has the secrets: exit.")
     cluster.bootstrapped_members = members | {str(body.rank): body.member}
-    return node_plan(run, attempt).model_copy(update={"secrets": dict(secrets)})
+    plan = node_plan(run, attempt)
+    return plan.model_copy(update={"secrets": secrets.read(session, run, plan.spec, now=now)})
 
 
 def reaches_api(spec: RunSpec) -> bool:

@@ -9,70 +9,74 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.tables import ApiKey, Project
+from api.tables import ApiKey, Person, Project, ProjectMember
+from api.tables.access.errors import IdentityError, NotAllowed, NotAuthenticated, WeakKey
+from api.tables.access.roles import (
+    RUNNER_SCOPES,
+    SCOPES_OF_ROLE,
+    USER_SCOPES,
+    Role,
+    Scope,
+)
 from api.tables.ids import new_id
+
+__all__ = [
+    "RUNNER_SCOPES",
+    "USER_SCOPES",
+    "IdentityError",
+    "NotAllowed",
+    "NotAuthenticated",
+    "Principal",
+    "Scope",
+    "WeakKey",
+    "authenticate",
+    "ensure_key",
+]
 
 KEY_PREFIX = "hc_"
 PREFIX_CHARS = 12
 """First characters of a key, stored unhashed to find its row and to show to people."""
 MIN_KEY_CHARS = 32
 DEFAULT_PROJECT = "default"
-
-
-class Scope(StrEnum):
-    """A permission of a key; none is granted by default."""
-
-    RUNS_READ = "runs:read"
-    RUNS_WRITE = "runs:write"
-    RUNNER = "runner"
-    ADMIN = "admin"
-
-
-USER_SCOPES = (Scope.RUNS_READ, Scope.RUNS_WRITE, Scope.ADMIN)
-RUNNER_SCOPES = (Scope.RUNNER,)
-
-
-class IdentityError(Exception):
-    """Base class of the errors of this module."""
-
-
-class NotAuthenticated(IdentityError):
-    """No key, or an invalid one."""
-
-
-class NotAllowed(IdentityError):
-    """The key is valid but lacks the scope."""
-
-
-class WeakKey(IdentityError):
-    """A key from the environment is too short to be a secret."""
+USE_INTERVAL = timedelta(seconds=60)
+"""How exact the time of a key's last use is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The caller: its project, key and scopes."""
+    """The caller: its project, its key or person, and scopes."""
 
     project_id: str
-    key_id: str
+    key_id: str | None
+    """Null for a person in a browser."""
     key_name: str
     scopes: frozenset[str]
+    person_id: str | None = None
+    """The person in a browser, or the owner of the key."""
+    email: str | None = None
+    expires_at: datetime | None = None
+    via: str | None = None
+    """Who acts for the key, such as `slack:U0123`; null for its owner."""
 
     @property
     def actor(self) -> str:
         """The caller's name in events."""
-        return f"key:{self.key_name}"
+        if self.key_id is None:
+            return f"person:{self.email}"
+        return f"key:{self.key_name}" if self.via is None else f"key:{self.key_name} {self.via}"
 
     def require(self, scope: Scope) -> None:
-        """Raise NotAllowed unless the key has the scope."""
+        """Raise NotAllowed unless the caller has the scope."""
         if scope.value not in self.scopes:
-            raise NotAllowed(f"This key lacks the scope {scope.value!r}.")
+            holder = "This key" if self.key_id is not None else "Your role in this project"
+            raise NotAllowed(f"{holder} lacks the scope {scope.value!r}.")
 
 
 def new_key() -> str:
@@ -80,42 +84,130 @@ def new_key() -> str:
     return KEY_PREFIX + secrets.token_hex(32)
 
 
-def authenticate(session: Session, key: str) -> Principal:
-    """Return the owner of the key; raises NotAuthenticated for unknown and revoked keys."""
-    digest = _digest(key)
+def authenticate(session: Session, key: str, *, now: datetime) -> Principal:
+    """Return the owner of the key, and note its use.
+
+    Raises NotAuthenticated for keys that are unknown, revoked or expired.
+    """
+    prefix, digest = key[:PREFIX_CHARS], digest_of(key)
     candidates = session.scalars(
-        select(ApiKey).where(ApiKey.prefix == key[:PREFIX_CHARS], ApiKey.revoked_at.is_(None))
+        select(ApiKey).where(or_(ApiKey.prefix == prefix, ApiKey.previous_prefix == prefix))
     )
     for row in candidates:
-        if hmac.compare_digest(row.sha256, digest):
-            return Principal(
-                project_id=row.project_id,
-                key_id=row.id,
-                key_name=row.name,
-                scopes=frozenset(row.scopes),
-            )
+        if _matches(row, digest, now=now):
+            principal = principal_of(session, row, now=now)
+            _note_use(session, row, now=now)
+            return principal
     raise NotAuthenticated("The API key is not valid.")
 
 
-def ensure_key(session: Session, key: str, *, name: str, scopes: Iterable[Scope]) -> None:
-    """Register `key` for the default project, which is created too; idempotent.
+def principal_of(session: Session, key: ApiKey, *, now: datetime) -> Principal:
+    """Return the principal of a key; raises NotAuthenticated when the key is no longer valid.
 
-    Raises WeakKey for a key under 32 characters.
+    The role of a person bounds their keys: a lower role takes effect at the next request.
+    """
+    if key.revoked_at is not None:
+        raise NotAuthenticated("The API key was revoked.")
+    if key.expires_at is not None and key.expires_at <= now:
+        raise NotAuthenticated("The API key has expired.")
+    scopes, email = frozenset(key.scopes), None
+    if key.person_id is not None:
+        role, email = _membership(session, key.project_id, key.person_id)
+        scopes &= SCOPES_OF_ROLE[role]
+    return Principal(
+        project_id=key.project_id,
+        key_id=key.id,
+        key_name=key.name,
+        scopes=scopes,
+        person_id=key.person_id,
+        email=email,
+        expires_at=key.expires_at,
+    )
+
+
+def principal_of_key(
+    session: Session, key_id: str, *, now: datetime, via: str | None = None
+) -> Principal | None:
+    """Return the owner of a key by its id; null for one that is not valid any more."""
+    row = session.get(ApiKey, key_id)
+    if row is None:
+        return None
+    try:
+        return replace(principal_of(session, row, now=now), via=via)
+    except NotAuthenticated:
+        return None
+
+
+def principal_of_person(session: Session, project_id: str, person_id: str) -> Principal:
+    """Return the principal of a member in a browser; raises NotAuthenticated for others."""
+    role, email = _membership(session, project_id, person_id)
+    return Principal(
+        project_id=project_id,
+        key_id=None,
+        key_name=email,
+        scopes=SCOPES_OF_ROLE[role],
+        person_id=person_id,
+        email=email,
+    )
+
+
+def ensure_key(session: Session, key: str, *, name: str, scopes: Iterable[Scope]) -> None:
+    """Register `key` of the environment for the default project, which is created too; idempotent.
+
+    Another key that the same variable had before is revoked. Raises WeakKey for a key under 32
+    characters.
     """
     if len(key) < MIN_KEY_CHARS:
         raise WeakKey(f"The key {name!r} needs at least {MIN_KEY_CHARS} characters.")
     project = {"id": DEFAULT_PROJECT, "name": DEFAULT_PROJECT}
     session.execute(insert(Project).values(**project).on_conflict_do_nothing())
+    granted = [scope.value for scope in scopes]
     row = {
         "id": new_id("key"),
         "project_id": DEFAULT_PROJECT,
         "name": name,
         "prefix": key[:PREFIX_CHARS],
-        "sha256": _digest(key),
-        "scopes": [scope.value for scope in scopes],
+        "sha256": digest_of(key),
+        "scopes": granted,
+        "is_from_environment": True,
     }
-    session.execute(insert(ApiKey).values(**row).on_conflict_do_nothing())
+    statement = insert(ApiKey).values(**row)
+    session.execute(
+        statement.on_conflict_do_update(index_elements=["sha256"], set_={"scopes": granted})
+    )
+    replaced = (
+        ApiKey.is_from_environment,
+        ApiKey.name == name,
+        ApiKey.sha256 != row["sha256"],
+        ApiKey.revoked_at.is_(None),
+    )
+    session.execute(update(ApiKey).where(*replaced).values(revoked_at=func.now()))
 
 
-def _digest(key: str) -> str:
+def digest_of(key: str) -> str:
+    """Return the SHA-256 under which a key is stored."""
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _matches(row: ApiKey, digest: str, *, now: datetime) -> bool:
+    if hmac.compare_digest(row.sha256, digest):
+        return True
+    is_in_grace = row.previous_until is not None and row.previous_until > now
+    return is_in_grace and hmac.compare_digest(row.previous_sha256 or "", digest)
+
+
+def _note_use(session: Session, row: ApiKey, *, now: datetime) -> None:
+    if row.last_used_at is None or now - row.last_used_at >= USE_INTERVAL:
+        session.execute(update(ApiKey).where(ApiKey.id == row.id).values(last_used_at=now))
+
+
+def _membership(session: Session, project_id: str, person_id: str) -> tuple[Role, str]:
+    query = (
+        select(ProjectMember.role, Person.email)
+        .join(Person, Person.id == ProjectMember.person_id)
+        .where(ProjectMember.project_id == project_id, ProjectMember.person_id == person_id)
+    )
+    row = session.execute(query).one_or_none()
+    if row is None:
+        raise NotAuthenticated("The person is no member of this project any more.")
+    return Role(row.role), row.email

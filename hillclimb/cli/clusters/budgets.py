@@ -18,11 +18,12 @@ from hillclimb.cli.terminal.console import (
     timestamp,
 )
 from hillclimb.cli.terminal.finite import FiniteRange
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.costs import AllowancePayload, OutlookPayload, SpentPayload
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option(
     "--add-usd", type=FiniteRange(min=0), default=0.0, help="Raise the limit by this many USD."
 )

@@ -17,6 +17,7 @@ from hillclimb.cli.terminal.console import (
     table,
     timestamp,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.clusters import (
     ClusterFacts,
@@ -27,7 +28,7 @@ from hillclimb.protocol.payloads.clusters import (
 
 
 @main.command()
-@click.argument("run_id", metavar="[RUN]", required=False)
+@click.argument("run_id", metavar="[RUN]", type=RUN_REFERENCE, required=False)
 @command
 def clusters(*, run_id: str | None, as_json: bool) -> None:
     """Show the clusters of RUN, the offers that were tried, and their cost.

@@ -27,6 +27,8 @@ def print_version(version: VersionPayload) -> None:
     counts += f", {version.num_eval:,} eval, {version.num_excluded:,} excluded"
     print_text(f"{counts}  ({version.size_bytes / 1e6:,.1f} MB)")
     print_text(f"digest {version.digest[:16]}…  split by {_policy(version.options['split'])}")
+    if version.note:
+        print_text(version.note)
     print_environments(version.envs)
     _print_left_out(version)
     print_findings(version.lint)

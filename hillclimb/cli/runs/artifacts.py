@@ -10,6 +10,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.results.rollouts import OutcomePayload, RolloutWithTrajectory
@@ -18,7 +19,7 @@ LEVELS = click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_se
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until the run has ended.")
 @click.option("--attempt", type=click.IntRange(1), help="Attempt; default: the newest.")
 @click.option("--level", type=LEVELS, help="Only lines of this level or above.")
@@ -56,11 +57,12 @@ def _log_so_far(
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--failed", is_flag=True, help="Only graded rollouts that did not pass.")
 @click.option("--env", help="Only this environment.")
 @click.option("--step", type=int, help="Only this step.")
 @click.option("--decoding", help="train, or the name of an eval decoding.")
+@click.option("--pattern", help="Only rollouts that show this failure pattern.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
 @click.option("--show", "rollout_id", metavar="ROLLOUT", help="Print one rollout turn by turn.")
 @command
@@ -72,21 +74,22 @@ def trajectories(*, run_id: str, rollout_id: str | None, as_json: bool, **filter
             _print_trajectory(client.trajectory(run_id, rollout_id), as_json=as_json)
             return
         page = client.trajectories(run_id, **filters)
+    if not page.data and not as_json:
+        print_text("no rollouts fit: hillclimb trajectories RUN without options lists all of them")
+        return
     if as_json:
         print_json(page)
         return
     rows = [
         (
             row.rollout_id,
-            row.env_key,
-            row.decoding,
             row.status if row.score is None else percent(row.score),
             row.stop_reason,
             row.num_turns,
         )
         for row in page.data
     ]
-    print_table(table(["rollout", "env", "decoding", "score>", "stopped", "turns>"], rows))
+    print_table(table(["rollout", "score>", "stopped", "turns>"], rows))
     causes = Counter(_cause(row) for row in page.data if row.score is None)
     for cause, number in causes.most_common():
         print_text(f"{number} without a grade: {cause}", style="dim")

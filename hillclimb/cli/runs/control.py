@@ -12,6 +12,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP, RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed
 from hillclimb.client.stream.download import download
@@ -24,7 +25,7 @@ PAUSE_POLL_S = 0.5
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--watch", "wait", is_flag=True, help="Wait until the run has ended.")
 @command
 def cancel(*, run_id: str, wait: bool, as_json: bool) -> None:
@@ -41,7 +42,7 @@ def cancel(*, run_id: str, wait: bool, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--watch", "wait", is_flag=True, help="Wait until the run is paused.")
 @command
 def pause(*, run_id: str, wait: bool, as_json: bool) -> None:
@@ -58,7 +59,7 @@ def pause(*, run_id: str, wait: bool, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
 @command
 def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
@@ -74,11 +75,12 @@ def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("source", metavar="RUN[@STEP]")
+@click.argument("source", metavar="RUN[@STEP]", type=RUN_AT_STEP)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--force", is_flag=True, help="Overwrite files of another checkpoint in DIR.")
 @command
-def pull(*, source: str, directory: Path, as_json: bool) -> None:
-    """Download a checkpoint's weights to DIR.
+def pull(*, source: str, directory: Path, force: bool, as_json: bool) -> None:
+    """Download a checkpoint's weights to DIR, of the newest one without @STEP.
 
     They form a Hugging Face model directory, or an adapter in peft's format if a Tinker server
     trained it.
@@ -87,7 +89,7 @@ def pull(*, source: str, directory: Path, as_json: bool) -> None:
     with connect() as client:
         checkpoint = _checkpoint(client, run_id, step)
         files = [
-            _pull_file(client, run_id, checkpoint.step, entry, directory)
+            _pull_file(client, checkpoint, entry, directory, overwrite=force)
             for entry in _weights(checkpoint)
         ]
     if as_json:
@@ -117,9 +119,22 @@ def _weights(checkpoint: CheckpointWithManifest) -> list[ManifestFile]:
     raise DownloadFailed(f"the checkpoint of step {checkpoint.step} holds no {POLICY}/")
 
 
-def _pull_file(client: Client, run_id: str, step: int, entry: ManifestFile, directory: Path) -> str:
+def _pull_file(
+    client: Client,
+    checkpoint: CheckpointWithManifest,
+    entry: ManifestFile,
+    directory: Path,
+    *,
+    overwrite: bool,
+) -> str:
     """Download one file, resuming the partial download of an earlier pull."""
     target = directory / Path(*Path(entry.path).parts[1:])
-    fetch = partial(client.checkpoint_file, run_id, step, entry.path)
-    download(lambda start: fetch(start=start), target, size=entry.size_bytes, sha256=entry.sha256)
+    fetch = partial(client.checkpoint_file, checkpoint.run_id, checkpoint.step, entry.path)
+    download(
+        lambda start: fetch(start=start),
+        target,
+        size=entry.size_bytes,
+        sha256=entry.sha256,
+        overwrite=overwrite,
+    )
     return str(target)

@@ -13,6 +13,7 @@ from hillclimb.cli.terminal.console import (
     table,
     timestamp,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.events import GuardPayload, GuardTripPayload
 
 COLUMNS = ("guard", "policy", "state", "measured>", "limit>", "trips>")
@@ -20,11 +21,14 @@ STYLES = {"tripped": "red", "armed": "green"}
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
+@click.option("--acknowledge", metavar="GUARD", help="Note that you have seen why GUARD tripped.")
 @command
-def guards(*, run_id: str, as_json: bool) -> None:
+def guards(*, run_id: str, acknowledge: str | None, as_json: bool) -> None:
     """Show the guards of RUN: what each measures now, and what it would take to trip."""
     with connect() as client:
+        if acknowledge is not None:
+            client.acknowledge_guard(run_id, acknowledge)
         report = client.guards(run_id)
     if as_json:
         print_json(report)
@@ -66,8 +70,9 @@ def _value(value: float, unit: str) -> str:
 
 
 def _episode(trip: GuardTripPayload) -> str:
+    seen = f", acknowledged by {trip.acknowledged_by}" if trip.acknowledged_by else ""
     end = "lasts" if trip.cleared_at is None else f"over at step {trip.cleared_step}"
     return (
         f"{timestamp(trip.tripped_at)}  step {trip.step}, attempt {trip.attempt}  {trip.message}"
-        f"  [{trip.action}, {end}]"
+        f"  [{trip.action}, {end}{seen}]"
     )

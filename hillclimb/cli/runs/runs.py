@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from hillclimb.cli.clusters.budgets import print_outlook
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.results.report import by_option, print_report
+from hillclimb.cli.runs.annotate import print_annotations
+from hillclimb.cli.runs.results.report import VERDICT_STYLE, by_option, print_report
+from hillclimb.cli.runs.watch import print_conclusion
 from hillclimb.cli.terminal.console import (
+    age,
+    duration,
     json_of,
     out,
     print_json,
@@ -20,34 +25,103 @@ from hillclimb.cli.terminal.console import (
     table,
     timestamp,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
+from hillclimb.client.run_view import plain
 from hillclimb.protocol.payloads.events import EventPage, EventPayload
 from hillclimb.protocol.payloads.results.reports import ReportPayload
-from hillclimb.protocol.payloads.runs import RunSummary
+from hillclimb.protocol.payloads.runs import ResultPayload, RunSummary
 
 MAX_WARNINGS = 50
+LEAST_ID_CHARS = 14
+"""Of a run's id in a list: `run_` and the millisecond of its creation."""
 
 
 @main.command()
 @click.option("--status", help="Only runs in this status.")
+@click.option("--kind", help="Only train, eval, probe, validate or preview.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; repeatable."
+)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
 @click.option("--cursor", help="Cursor of the next page.")
 @command
-def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -> None:
+def runs(
+    *, limit: int, cursor: str | None, tags: tuple[str, ...], as_json: bool, **filters: str | None
+) -> None:
     """List runs, newest first."""
     with connect() as client:
-        page = client.runs(status=status, limit=limit, cursor=cursor)
+        page = client.runs(
+            limit=limit, cursor=cursor, tag=list(tags) or None, results="true", **filters
+        )
     if as_json:
         print_json(page)
         return
-    rows = [
-        (run.id, run.name, styled_status(run.status), _progress(run), timestamp(run.created_at))
-        for run in page.data
-    ]
-    print_table(table(["run", "name", "status", "step>", "created"], rows))
+    print_runs(page.data)
     if page.has_more:
-        out.print(f"more: hillclimb runs --cursor {page.next_cursor}", style="dim")
+        more = f"more: hillclimb runs --limit {limit} --cursor {page.next_cursor}"
+        chosen = "".join(f" --{name} {value}" for name, value in filters.items() if value)
+        print_text(more + chosen + "".join(f" --tag {tag}" for tag in tags), style="dim")
+
+
+def print_runs(runs: Sequence[RunSummary]) -> None:
+    """Print a line per run: the beginning of its id, which names it, and what came out."""
+    if not runs:
+        print_text("no runs: hillclimb submit SPEC creates one")
+        return
+    length = _id_length([run.id for run in runs])
+    rows = [
+        (
+            run.id[:length],
+            run.name,
+            run.kind,
+            _status(run),
+            _rates(run.result),
+            _verdict(run.result),
+            age(run.created_at),
+            duration(_seconds(run)),
+        )
+        for run in runs
+    ]
+    columns = ("run", "name~", "kind", "status", "pass@1 %>", "verdict", "age>", "took>")
+    print_table(table(columns, rows))
+
+
+def _id_length(ids: Sequence[str]) -> int:
+    """Return the shortest length at which the ids differ, at least `LEAST_ID_CHARS`."""
+    length = LEAST_ID_CHARS
+    while len({each[:length] for each in ids}) < len(ids):
+        length += 1
+    return length
+
+
+def _status(run: RunSummary) -> str:
+    """Return the status, with the step of a run that trains."""
+    has_ended = run.ended_at is not None or not run.progress.step
+    return styled_status(run.status) + ("" if has_ended else f" {_progress(run)}")
+
+
+def _rates(result: ResultPayload | None) -> str:
+    if result is None or result.after is None:
+        return "–"
+    after = f"{100 * result.after:.0f}"
+    return after if result.before is None else f"{100 * result.before:.0f} → {after}"
+
+
+def _verdict(result: ResultPayload | None) -> str:
+    verdict = result.verdict if result is not None else None
+    if verdict is None:
+        return "–"
+    style = VERDICT_STYLE.get(verdict)
+    return f"[{style}]{verdict.upper()}[/{style}]" if style else verdict.upper()
+
+
+def _seconds(run: RunSummary) -> float | None:
+    """Return how long the run has been at work, waiting in the queue excluded."""
+    if run.started_at is None:
+        return None
+    return ((run.ended_at or datetime.now(UTC)) - run.started_at).total_seconds()
 
 
 def _progress(run: RunSummary) -> str:
@@ -55,7 +129,7 @@ def _progress(run: RunSummary) -> str:
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--spec", "with_spec", is_flag=True, help="Print the resolved spec too.")
 @by_option
 @command
@@ -72,10 +146,11 @@ def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
         return
     out.print(f"[bold]{run.name}[/bold]  {run.id}  {styled_status(run.status)}")
     if run.end_reason is not None and run.end_reason.message:
-        print_text(run.end_reason.message)
+        print_text(plain(run.end_reason.message))
     elif run.queue is not None:
         print_text(f"{run.queue.reason or 'It is next.'} (position {run.queue.position})")
     out.print(f"step {_progress(run)}  attempt {run.attempt}  created {timestamp(run.created_at)}")
+    print_annotations(run)
     if run.cost is not None:
         print_outlook(run.cost)
     _print_origin(run.spec)
@@ -84,6 +159,7 @@ def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
         print_json(run.spec)
     if report:
         print_report(report, by=by)
+    print_conclusion(run)
 
 
 def _print_origin(spec: dict[str, Any]) -> None:

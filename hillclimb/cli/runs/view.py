@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -18,9 +19,21 @@ MAX_WARNINGS = 3
 """Newest warnings in the view; `hillclimb show` prints all."""
 
 
-def render(view: RunView) -> RenderableType:
-    """Return the complete view of a run."""
-    parts: list[RenderableType] = [_headline(view), _progress(view)]
+BEFORE_TRAINING = {
+    "queued": "waits for a free slot",
+    "provisioning": "an attempt is scheduled; a runner or machine takes it",
+    "starting": "the trainer imports its libraries, loads the model and starts its workers",
+    "recovering": "the next attempt waits for a free slot",
+    "pausing": "the trainer saves a checkpoint and exits",
+    "cancelling": "the trainer saves a checkpoint and exits",
+    "finalizing": "the trainer has ended; its last events arrive",
+}
+"""What happens in a status without training, for people who wait."""
+
+
+def render(view: RunView, now: datetime | None = None) -> RenderableType:
+    """Return the complete view of a run; with the time also how long its status lasts."""
+    parts: list[RenderableType] = [_headline(view), *_waiting(view, now), _progress(view)]
     if view.rewards:
         parts.append(Text(f"reward  {sparkline(view.rewards)}  {view.rewards[-1]:.3f}"))
     if view.envs or view.evals:
@@ -37,6 +50,15 @@ def render(view: RunView) -> RenderableType:
     return Group(*parts)
 
 
+def _waiting(view: RunView, now: datetime | None) -> list[RenderableType]:
+    """Return the line with what a run without training does, and a clock."""
+    what = BEFORE_TRAINING.get(view.status)
+    if what is None or now is None or view.since is None:
+        return []
+    elapsed = max(0.0, (now - view.since).total_seconds())
+    return [Text(f"{duration(elapsed)}  {view.status}: {what}", style="cyan")]
+
+
 def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
     """Return the last `width` values of [0, 1] as block characters."""
     top = len(BARS) - 1
@@ -46,7 +68,8 @@ def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
 def lines_of_event(view: RunView, kind: str) -> list[str]:
     """Return the plain log lines of the event that led to `view`; most events have none."""
     if kind == "run.status_changed":
-        return [f"status {view.status}" + (f": {view.message}" if view.message else "")]
+        what = view.message or BEFORE_TRAINING.get(view.status, "")
+        return [f"status {view.status}" + (f": {what}" if what else "")]
     if kind == "step.completed":
         reward = f"{view.rewards[-1]:.3f}" if view.rewards else "–"
         return [f"step {view.step}/{view.total_steps}  reward {reward}  eta {duration(view.eta_s)}"]
@@ -74,17 +97,26 @@ def _headline(view: RunView) -> RenderableType:
 
 
 def _progress(view: RunView) -> RenderableType:
+    eta = "" if view.ended else f"eta {duration(view.eta_s)}"
+    phase = "" if view.ended else view.phase
     bar = ProgressBar(total=max(view.total_steps, 1), completed=view.step, width=40)
     row = Table.grid(padding=(0, 2))
-    row.add_row(
-        bar, f"step {view.step}/{view.total_steps}", f"eta {duration(view.eta_s)}", view.phase
-    )
+    row.add_row(bar, f"step {view.step}/{view.total_steps}", eta, phase)
     return row
+
+
+def _shown_evals(view: RunView) -> list[tuple[int, str]]:
+    """Return the evaluations in the table: of each decoding the first and the newest."""
+    steps: dict[str, list[int]] = {}
+    for step, decoding in sorted(view.evals):
+        steps.setdefault(decoding, []).append(step)
+    ends = {(each[end], decoding) for decoding, each in steps.items() for end in (0, -1)}
+    return sorted(ends)
 
 
 def _environments(view: RunView) -> RenderableType:
     columns = ["environment", "train pass@1>"]
-    keys = sorted(view.evals)
+    keys = _shown_evals(view)
     rates = []
     for key in keys:
         step, decoding = key

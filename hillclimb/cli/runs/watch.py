@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import click
 from rich.live import Live
@@ -13,14 +14,25 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.view import lines_of_event, render
 from hillclimb.cli.terminal.console import err, json_of, out, print_text
 from hillclimb.cli.terminal.exits import RUN_STATUS_EXIT, Exit
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
-from hillclimb.client.run_view import apply, from_run
+from hillclimb.client.run_view import apply, from_run, plain
 from hillclimb.protocol.payloads.events import EventPayload
+from hillclimb.protocol.payloads.runs import RunPayload
 from hillclimb.protocol.payloads.statuses import RunStatus
+from hillclimb.stats.conclusion import ConclusionWord
+
+CONCLUSION_STYLE: dict[str, str] = {
+    ConclusionWord.IMPROVED: "green",
+    ConclusionWord.REGRESSED: "red",
+    ConclusionWord.NO_GRADIENT: "yellow",
+    ConclusionWord.NO_STEPS: "yellow",
+    ConclusionWord.INCONCLUSIVE: "yellow",
+}
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @command
 def watch(*, run_id: str, as_json: bool) -> None:
     """Follow RUN to its end, or until it is paused. With --json: one event per line."""
@@ -38,10 +50,26 @@ def follow_run(client: Client, run_id: str, *, as_json: bool) -> int:
     run = client.run(run_id)
     if not as_json:
         message = run.end_reason.message if run.end_reason is not None else ""
-        print_text(f"{run_id} {run.status}: {message}")
+        print_text(f"{run_id} {run.status}: {plain(message)}")
+        print_conclusion(run)
         if run.status is RunStatus.PAUSED:
             print_text(f"once the cause is fixed: hillclimb resume {run_id} --watch")
-    return int(RUN_STATUS_EXIT.get(run.status, Exit.ERROR))
+    return int(exit_of(run))
+
+
+def exit_of(run: RunPayload) -> Exit:
+    """Return the exit code of a run that ended or is paused."""
+    code = RUN_STATUS_EXIT.get(run.status, Exit.ERROR)
+    if code is Exit.OK and run.conclusion is not None and not run.conclusion.has_learned:
+        return Exit.NOTHING_LEARNED
+    return code
+
+
+def print_conclusion(run: RunPayload) -> None:
+    """Print what the run has shown, in one line; yellow where nothing was learned."""
+    if run.conclusion is not None:
+        style = CONCLUSION_STYLE.get(run.conclusion.word, "")
+        print_text(run.conclusion.sentence.replace(" RUN", f" {run.id}"), style=style)
 
 
 def _follow(client: Client, run_id: str, *, as_json: bool) -> None:
@@ -68,10 +96,13 @@ def _until_paused(client: Client, run_id: str) -> Iterator[EventPayload]:
 
 def _follow_live(client: Client, run_id: str) -> None:
     view = from_run(client.run(run_id))
-    with Live(render(view), console=out, refresh_per_second=4) as live:
+    # The clock goes on between events: each refresh draws the view anew.
+    with Live(
+        get_renderable=lambda: render(view, datetime.now(UTC)), console=out, refresh_per_second=4
+    ) as live:
         for event in _until_paused(client, run_id):
-            view = apply(view, event.type, event.data)
-            live.update(render(view))
+            view = apply(view, event.type, event.data, event.created_at)
+            live.refresh()
 
 
 def _follow_plain(client: Client, run_id: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from hillclimb.cli.main import command, main
-from hillclimb.cli.terminal.console import err, out, print_json, print_table, table
+from hillclimb.cli.terminal.console import err, out, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.errors import HillclimbError
 from hillclimb.stack import control, doctor
@@ -106,14 +106,19 @@ def status(*, as_json: bool) -> None:
 @command
 def examine(*, as_json: bool) -> None:
     """Check this machine and say how to fix what is missing."""
-    checks = doctor.examine(read_options())
+    checks = []
+    for check in doctor.examine(read_options()):
+        checks.append(check)
+        if not as_json:
+            _print_check(check)
     if as_json:
         print_json([asdict(check) for check in checks])
-    for check in () if as_json else checks:
-        style = LEVEL_STYLE[check.level]
-        out.print(
-            f"[{style}]{check.level:>4}[/{style}]  {check.name}: {check.detail}", soft_wrap=True
-        )
-        if check.fix:
-            out.print(f"      {check.fix}", style="dim", markup=False, soft_wrap=True)
     sys.exit(Exit.ERROR if any(check.level == "fail" for check in checks) else Exit.OK)
+
+
+def _print_check(check: doctor.Check) -> None:
+    style = LEVEL_STYLE[check.level]
+    out.print(f"[{style}]{check.level:>4}[/{style}]  ", end="")
+    print_text(f"{check.name}: {check.detail}")
+    if check.fix:
+        print_text(f"      {check.fix}", style="dim")

@@ -13,6 +13,7 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import VERDICT_STYLE, p_value_text
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.terminal.console import out, percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.errors import FiguresUnavailable
 from hillclimb.client.spec_file import parse_value, read_spec
 from hillclimb.protocol.payloads.studies.campaigns import CellState
@@ -77,7 +78,12 @@ def experiment() -> None:
 
 @experiment.command("create")
 @KEY
-@click.option("--baseline", metavar="RUN", help="The run that the others are compared with.")
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    type=RUN_REFERENCE,
+    help="The run that the others are compared with.",
+)
 @FILE
 @text_options
 @command
@@ -151,7 +157,7 @@ def show(*, key: str, decoding: str | None, as_json: bool) -> None:
 
 @experiment.command("add")
 @KEY
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--role", type=click.Choice(["baseline", "variant"]), default="variant")
 @click.option("--arm", metavar="LABEL", help="Its configuration: runs of one arm are seeds of it.")
 @command

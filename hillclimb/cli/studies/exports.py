@@ -15,6 +15,7 @@ from hillclimb.blobs.locate import open_store
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.studies.imports import NOT_IN_NAMES
 from hillclimb.cli.terminal.console import print_json, print_text
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed, ImportSourceError
 from hillclimb.client.stream.download import download
@@ -26,7 +27,7 @@ from hillclimb.stats.trajectories.skyrl.layout import EVALS, place_of
 MAX_BYTES = 64 << 30
 """Largest export, unpacked (bytes)."""
 ID_CHARS = 8
-RUN = click.argument("run_id", metavar="RUN")
+RUN = click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 TARGET = click.argument("target", metavar="DIR|S3_ADDRESS")
 DECODING = click.option("--decoding", metavar="NAME", help="Default: the first of the run.")
 
@@ -168,7 +169,7 @@ def _copy(client: Client, run_id: str, step: int, store: BlobStore, place: str) 
         with tempfile.TemporaryDirectory(prefix="hillclimb-export-") as directory:
             local = Path(directory, "file")
             fetch = _fetch(client, run_id, step, entry.path)
-            download(fetch, local, size=entry.size_bytes, sha256=entry.sha256)
+            download(fetch, local, size=entry.size_bytes, sha256=entry.sha256, overwrite=True)
             store.put_file(f"{folder}/{entry.path}", local)
     store.put(f"{folder}/{MANIFEST}", _manifest(client, run_id, step))
     return True

@@ -10,6 +10,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import p_value_text, rate_with_interval
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.protocol.payloads.studies.issues import IssuePayload, SymptomRate
 from hillclimb.stats.trajectories.patterns.pattern import Severity
 from hillclimb.stats.trajectories.symptoms import FAILURE, SYMPTOMS
@@ -48,9 +49,10 @@ def words(*, is_new: bool) -> Decorator:
     options = (
         click.option("--severity", type=SEVERITIES, required=is_new),
         click.option(
-            "--baseline", metavar="RUN@STEP", required=is_new, help="The evaluation before."
+            "--baseline", metavar="RUN@STEP", type=RUN_AT_STEP, required=is_new,
+            help="The evaluation before.",
         ),
-        click.option("--after", metavar="RUN@STEP", help="The evaluation after."),
+        click.option("--after", metavar="RUN@STEP", type=RUN_AT_STEP, help="The evaluation after."),
         click.option(
             "--symptom", type=click.Choice(list(SYMPTOMS)), metavar="NAME",
             default=FAILURE if is_new else None, show_default=is_new,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 
 from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.base import Payload
@@ -20,6 +20,8 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 MAX_TABLE_WIDTH = 400
+LEAST_CHARS = 8
+"""Width down to which a column is cut or folded."""
 
 STATUS_STYLE = {
     "succeeded": "green",
@@ -53,6 +55,7 @@ def print_error(error: Exception, *, as_json: bool) -> None:
     if as_json:
         body = error.body if isinstance(error, ApiProblem) else {"title": str(error)}
         sys.stderr.write(json.dumps(body, default=str) + "\n")
+        sys.stderr.flush()
         return
     sentences = error.sentences() if isinstance(error, ApiProblem) else [str(error)]
     for sentence in sentences:
@@ -60,18 +63,55 @@ def print_error(error: Exception, *, as_json: bool) -> None:
 
 
 def print_table(grid: Table, *, stderr: bool = False) -> None:
-    """Print a table as wide as necessary, so that no id is truncated."""
+    """Print a table as wide as necessary, so that no id is truncated.
+
+    If the terminal is narrower, columns stand closer together, and then texts of columns that may
+    be cut (`~`) or folded (`|`) are; in a pipe none is.
+    """
+    console = err if stderr else out
+    if _needed(grid) > console.width:
+        grid.padding = (0, 1, 0, 0)
+    if console.is_terminal:
+        _narrow(grid, _needed(grid) - console.width)
+    width = max(console.width, _needed(grid))
+    Console(highlight=False, stderr=stderr, width=width).print(grid)
+
+
+def _narrow(grid: Table, excess: int) -> None:
+    """Make the columns that may be cut or folded narrower, by `excess` characters in all."""
+    for column in grid.columns:
+        if column.overflow in ("ellipsis", "fold") and excess > 0:
+            widest = _widest(column)
+            column.width = max(min(widest, LEAST_CHARS), widest - excess)
+            excess -= widest - column.width
+
+
+def _needed(grid: Table) -> int:
     unbounded = out.options.update(max_width=MAX_TABLE_WIDTH)
-    needed = Measurement.get(out, unbounded, grid).maximum
-    Console(highlight=False, stderr=stderr, width=max(out.width, needed)).print(grid)
+    return Measurement.get(out, unbounded, grid).maximum
+
+
+def _widest(column: Column) -> int:
+    cells = [column.header, *column.cells]
+    return max(Measurement.get(out, out.options.update(max_width=MAX_TABLE_WIDTH), cell).maximum
+               for cell in cells)  # fmt: skip
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a plain table; columns whose name ends in `>` are aligned right."""
+    """Return a plain table; the end of a column's name says how it is set.
+
+    `>` aligns it right. In a terminal that is too narrow, `~` cuts its texts with an ellipsis, and
+    `|` folds them.
+    """
     grid = Table(box=None, pad_edge=False, header_style="bold dim")
     for column in columns:
-        right = column.endswith(">")
-        grid.add_column(column.removesuffix(">"), justify="right" if right else "left")
+        mark = column[-1:]
+        grid.add_column(
+            column.rstrip(">~|"),
+            justify="right" if mark == ">" else "left",
+            no_wrap=mark != "|",
+            overflow="ellipsis" if mark == "~" else "fold" if mark == "|" else "crop",
+        )
     for row in rows:
         grid.add_row(*("" if cell is None else str(cell) for cell in row))
     return grid
@@ -91,6 +131,15 @@ def timestamp(moment: datetime) -> str:
 def minute(moment: datetime) -> str:
     """Return a time without seconds and time zone."""
     return f"{moment:%Y-%m-%dT%H:%M}"
+
+
+def age(moment: datetime) -> str:
+    """Return the time since a moment in its largest unit: `40s`, `12m`, `5h`, `3d`."""
+    seconds = max(0, round((datetime.now(UTC) - moment).total_seconds()))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
 
 def percent(rate: float | None) -> str:

@@ -9,6 +9,7 @@ from hillclimb.client.errors import (
     ApiUnreachable,
     NoCheckpoint,
     NotConfigured,
+    RunUnknown,
 )
 
 
@@ -32,6 +33,8 @@ class Exit(IntEnum):
     """The run, checkpoint or rollout does not exist."""
     RUN_PAUSED = 8
     """The watched run is paused until a user resumes it."""
+    NOTHING_LEARNED = 9
+    """The watched run succeeded, but no step could change its policy."""
     INTERRUPTED = 130
     """Ctrl-C; the watched run continues."""
 
@@ -48,7 +51,7 @@ def exit_for(error: Exception) -> Exit:
     """Return the exit code of an error."""
     if isinstance(error, ApiProblem):
         return Exit.NOT_FOUND if error.status == 404 else Exit.REFUSED
-    if isinstance(error, NoCheckpoint):
+    if isinstance(error, NoCheckpoint | RunUnknown):
         return Exit.NOT_FOUND
     if isinstance(error, ApiUnreachable | NotConfigured):
         return Exit.UNREACHABLE

@@ -73,7 +73,7 @@ class Datasets:
             **options,
         )
 
-    def list(self, **page: str | int | None) -> DatasetList:
+    def list(self, /, **page: str | int | None) -> DatasetList:
         """Return one page of datasets, newest first, each with its newest version."""
         return self._http.get(DatasetList, "/v1/datasets", page)
 
@@ -81,7 +81,7 @@ class Datasets:
         """Return one dataset."""
         return self._http.get(DatasetPayload, _of(name))
 
-    def versions(self, name: str, **page: int | None) -> VersionList:
+    def versions(self, /, name: str, **page: int | None) -> VersionList:
         """Return one page of versions, newest first."""
         return self._http.get(VersionList, f"{_of(name)}/versions", page)
 
@@ -89,8 +89,12 @@ class Datasets:
         """Return one version in full: environments, options, duplicates, lint."""
         return self._http.get(VersionPayload, _of(name, number))
 
+    def annotate(self, name: str, number: int | str = "latest", *, note: str) -> VersionPayload:
+        """Replace the note of a version; an empty one removes it."""
+        return self._http.request(VersionPayload, "PATCH", _of(name, number), json={"note": note})
+
     def tasks(
-        self, name: str, number: int | str = "latest", **filters: str | int | None
+        self, /, name: str, number: int | str = "latest", **filters: str | int | None
     ) -> TaskList:
         """Return one page of tasks, by key: filters are `env`, `split` and `search`."""
         return self._http.get(TaskList, f"{_of(name, number)}/tasks", filters)

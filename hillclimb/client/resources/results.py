@@ -176,11 +176,11 @@ class Results:
         """Return the results of a run of kind `probe`, per environment."""
         return self._http.get(ProbePayload, of_run(run_id, "probe"))
 
-    def validation(self, run_id: str, **filters: str | int | None) -> ValidationPayload:
+    def validation(self, /, run_id: str, **filters: str | int | None) -> ValidationPayload:
         """Return the results of a run of kind `validate`, with one page of its rows."""
         return self._http.get(ValidationPayload, of_run(run_id, "validation"), filters)
 
-    def trajectories(self, run_id: str, **filters: str | int | None) -> RolloutList:
+    def trajectories(self, /, run_id: str, **filters: str | int | None) -> RolloutList:
         """Return one page of rollouts with their outcomes."""
         return self._http.get(RolloutList, of_run(run_id, "trajectories"), filters)
 

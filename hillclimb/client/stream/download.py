@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from hillclimb.client.errors import ApiUnreachable, DownloadFailed
+from hillclimb.client.errors import ApiUnreachable, DownloadFailed, DownloadRefused
 
 TRIES = 5
 """Connections per file before a download fails."""
@@ -18,16 +18,31 @@ BLOCK_BYTES = 1 << 20
 
 
 def download(
-    fetch: Callable[[int], Iterator[bytes]], target: Path, *, size: int, sha256: str
+    fetch: Callable[[int], Iterator[bytes]],
+    target: Path,
+    *,
+    size: int,
+    sha256: str,
+    overwrite: bool = False,
 ) -> None:
     """Write a file; what an earlier try downloaded lies beside it and is continued.
 
     `fetch` yields the bytes from a position on.
 
+    A file that is already there is not downloaded again, and no other file is replaced.
+
     Raises:
         ApiUnreachable: the last connection broke off too.
+        DownloadRefused: another file has this name.
         DownloadFailed: the file is not the one of the digest.
     """
+    if _is_there(target, sha256):
+        return
+    if target.exists() and not overwrite:
+        raise DownloadRefused(
+            f"{target} is there with other content: choose another directory, or --force to"
+            " overwrite it"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with partial.open("a+b") as file:
@@ -50,6 +65,13 @@ def download(
             f"{target.name} arrived damaged: its checksum differs; download it again"
         )
     partial.replace(target)
+
+
+def _is_there(target: Path, sha256: str) -> bool:
+    if not target.is_file():
+        return False
+    with target.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
 
 
 def _digest(file: BinaryIO, size: int) -> hashlib._Hash:

@@ -31,6 +31,8 @@ class EnvCounts(Section):
     """Tasks by difficulty ("1" to "3"), and those without one under "none"."""
     modalities: dict[str, int]
     """Tasks for training and evaluation by modality: what is excluded needs no eyes."""
+    by_modality: dict[str, dict[str, int]]
+    """`train`, `eval` and `unique_eval` of the tasks of each modality."""
     with_minifleet_key: int
     """Tasks for training and evaluation that minifleet may have, by the form of their key."""
 
@@ -69,5 +71,22 @@ def _count(env_key: str, rows: list[TaskRow], split: Mapping[str, SplitRow]) -> 
         with_verifier=sum(row.verifier_code is not None for row in rows),
         difficulties=dict(sorted(difficulties.items())),
         modalities=dict(sorted(Counter(row.task_modality for row in used).items())),
+        by_modality=_count_modalities(used, split),
         with_minifleet_key=sum(is_minifleet_key(row) for row in used),
     )
+
+
+def _count_modalities(
+    rows: Iterable[TaskRow], split: Mapping[str, SplitRow]
+) -> dict[str, dict[str, int]]:
+    by_modality: dict[str, list[SplitRow]] = {}
+    for row in rows:
+        by_modality.setdefault(row.task_modality, []).append(split[row.key])
+    return {
+        modality: {
+            "train": sum(place.split == "train" for place in places),
+            "eval": sum(place.split == "eval" for place in places),
+            "unique_eval": len({each.fingerprint for each in places if each.split == "eval"}),
+        }
+        for modality, places in sorted(by_modality.items())
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
@@ -12,6 +13,15 @@ from typing import Any
 import yaml
 
 _FOLDER = Path(__file__).resolve().parent
+
+
+ALIASES: Mapping[str, str] = {
+    "openenv-fleet-grpo-qwen3-8b": "qwen3-8b",
+    "openenv-fleet-grpo-qwen3-8b-8gpu": "qwen3-8b-8xh100",
+    "openenv-fleet-grpo-qwen3-8b-step-wise": "qwen3-8b-stepwise",
+    "openenv-fleet-grpo-qwen3-32b": "qwen3-32b",
+}
+"""Presets by the names of SkyRL's task files that they were made after."""
 
 
 class NoSuchPreset(Exception):
@@ -29,6 +39,11 @@ class Preset:
     """The YAML, comments included."""
 
     @property
+    def aliases(self) -> tuple[str, ...]:
+        """The old names by which it is found too."""
+        return tuple(old for old, name in ALIASES.items() if name == self.name)
+
+    @property
     def spec(self) -> dict[str, Any]:
         """The spec as JSON values, a new copy each time."""
         spec: dict[str, Any] = json.loads(json.dumps(yaml.safe_load(self.text)))
@@ -43,14 +58,17 @@ def presets() -> dict[str, Preset]:
 
 
 def preset(name: str) -> Preset:
-    """Return one preset.
+    """Return one preset, also by the old name of its task file.
 
     Raises:
         NoSuchPreset: no preset has that name.
     """
-    match = presets().get(name)
+    match = presets().get(ALIASES.get(name, name))
     if match is None:
-        raise NoSuchPreset(f"there is no preset {name!r}: take one of {', '.join(presets())}")
+        raise NoSuchPreset(
+            f"there is no preset {name!r}: take one of {', '.join(presets())}"
+            f" (or by a task file's old name: {', '.join(ALIASES)})"
+        )
     return match
 
 

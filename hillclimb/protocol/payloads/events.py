@@ -96,6 +96,9 @@ class GuardTripPayload(GuardTripped):
     cleared_at: datetime | None
     """Null while the condition lasts."""
     cleared_step: int | None
+    acknowledged_at: datetime | None = None
+    """When somebody said that they have seen it; null before."""
+    acknowledged_by: str | None = None
 
 
 class GuardPayload(Payload):

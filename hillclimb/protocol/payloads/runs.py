@@ -63,6 +63,33 @@ class QueuePayload(Payload):
     """Reason for waiting; null when it is next."""
 
 
+class ResultPayload(Payload):
+    """pass@1 of the first and the last evaluation of a run under its first decoding, in [0, 1]."""
+
+    decoding: str
+    before_step: int
+    after_step: int
+    before: float | None
+    """Null with a single evaluation."""
+    after: float | None
+    n: int
+    """Tasks graded on both sides."""
+    verdict: str | None
+    """Null with a single evaluation (docs/verdicts.md)."""
+
+
+class ConclusionPayload(Payload):
+    """The line that concludes a training run: CLI, page and Slack print the same."""
+
+    word: str
+    """`improved`, `regressed`, `flat`, `inconclusive`, `not_evaluated`, `no_gradient` or
+    `no_steps`."""
+    sentence: str
+    has_learned: bool
+    """False if no step could change the policy: the run is no plain success, whatever its status.
+    """
+
+
 class RunSummary(Payload):
     """A run in a list."""
 
@@ -70,6 +97,8 @@ class RunSummary(Payload):
     id: str
     project_id: str
     name: str
+    kind: str = "train"
+    """As in the spec."""
     status: RunStatus
     desired_state: DesiredState
     end_reason: EndReasonPayload | None
@@ -79,8 +108,15 @@ class RunSummary(Payload):
     progress: ProgressPayload
     config_hash: str
     created_by: str
+    tags: list[str] = Field(default_factory=list)
+    links: dict[str, str] = Field(default_factory=dict)
+    """Addresses by label, such as `pr` or `wandb`."""
+    note: str | None = None
+    """Free text of its people."""
     origin: OriginPayload | None = None
     """Null for a run of this service; else it was imported."""
+    result: ResultPayload | None = None
+    """Null without an evaluation, and in a list without `results=true`."""
     last_seq: int
     """`seq` of the newest event."""
     status_since: datetime
@@ -114,6 +150,8 @@ class RunPayload(RunSummary):
 
     cost: OutlookPayload | None
     """Cost so far and forecast; null unless the run has requested a cluster."""
+    conclusion: ConclusionPayload | None = None
+    """Null unless a run of kind `train` has ended or is paused."""
     queue: QueuePayload | None
     """Null unless the run waits for a slot."""
     attempts: list[AttemptPayload]
@@ -149,3 +187,5 @@ class PlanPayload(Payload):
     hardware: HardwarePayload | None
     """Machines, arithmetic and costs; null where none are rented."""
     queue: QueuePayload
+    from_defaults: tuple[str, ...] = ()
+    """Dotted keys of `spec` that the project's defaults set."""

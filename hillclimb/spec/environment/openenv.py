@@ -64,6 +64,14 @@ class OpenEnvServer(Section):
         return self
 
     @model_validator(mode="after")
+    def _address_is_that_of_the_server(self) -> Self:
+        if self.url.rstrip("/").endswith("/ws"):
+            raise ValueError(
+                f"url ends in /ws, which is added to it: write {self.url.rstrip('/')[:-3]}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _nobody_overhears_the_headers(self) -> Self:
         if self.headers:
             refuse_overheard("url", self.url, "the values of headers travel")

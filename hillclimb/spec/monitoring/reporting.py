@@ -8,6 +8,9 @@ from pydantic import Field
 
 from hillclimb.spec.section import Section
 
+WandbName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+SlackChannel = Annotated[str, Field(pattern=r"^[#CGD]?[A-Za-z0-9._-]{1,80}$")]
+
 
 class WandbSpec(Section):
     """Weights & Biases: one run per attempt, `RUN-attempt-N`, linked by group and config."""
@@ -15,9 +18,9 @@ class WandbSpec(Section):
     mode: Literal["disabled", "offline", "online"] = "disabled"
     """`offline`: files under the attempt's directory, for `wandb sync`. `online`: sent during the
     run; the key is `WANDB_API_KEY` in the environment of the trainer, never in a spec."""
-    project: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] = "hillclimb"
+    project: WandbName = "hillclimb"
     """The W&B project."""
-    entity: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | None = None
+    entity: WandbName | None = None
     """The W&B team or user; null is the key's own."""
     group: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """W&B group of the run's attempts; null is the run's id."""
@@ -37,7 +40,7 @@ class TrackingSpec(Section):
 class SlackSpec(Section):
     """Messages to a Slack channel."""
 
-    channel: Annotated[str, Field(pattern=r"^[#CGD]?[A-Za-z0-9._-]{1,80}$")]
+    channel: SlackChannel
     """Channel name (`#training`) or id; the service needs a bot token."""
 
 

@@ -14,6 +14,10 @@ class ScheduleSpec(Section):
 
     total_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 40
     """Training steps; one step samples one batch of groups (count)."""
+    epochs: Annotated[float, Field(gt=0.0, le=10_000.0)] | None = None
+    """Passes over the training tasks, instead of `total_steps`: the service turns them into steps,
+    rounded up, and stores those, with `epochs` null. null: `total_steps` counts. `--set
+    schedule.total_steps=N` sets it to null."""
     train_batch_size: Annotated[int, Field(ge=1, le=65_536)] = 20
     """Prompts per step, distributed over the environments by `data.sampling` (count)."""
     mini_batch_size: Annotated[int, Field(ge=1, le=65_536)] = 10

@@ -13,8 +13,7 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 
-from hillclimb.stats.evidence import log_e_value
-from hillclimb.stats.multiplicity import holm
+from hillclimb.stats.evidence import holm, log_e_value
 from hillclimb.stats.paired import sign_flip_p_value
 from hillclimb.stats.verdicts.verdict import (
     FAILING_UP_TO,

@@ -246,3 +246,77 @@ def test_a_run_that_goes_on_keeps_its_environments_whatever_became_of_them(
     assert found.spec.data.env_keys == ("booking", "zillow")
     assert found.warnings[0].startswith("zillow is used although it is in quarantine until")
     assert found.lint[0].startswith("lint finds leak in zillow")
+
+
+SMALL = {"total_steps": 10, "train_batch_size": 8, "mini_batch_size": 8}
+
+
+def test_the_documented_small_run_is_admitted_with_a_smaller_batch(database: Database) -> None:
+    data = {"dataset": "fleet", "env_keys": ["github"], "modality": "tool_use", "max_tasks": 4}
+    found = resolved(database, data=data, schedule=SMALL)
+    assert (found.spec.schedule.train_batch_size, found.spec.schedule.total_steps) == (4, 10)
+    assert found.dataset is not None
+    assert found.dataset["envs"]["github"]["train"] == 4
+    assert found.dataset["envs"]["github"]["eval"] == 6
+    assert "train_batch_size is 4 instead of 8" in found.warnings[-1]
+
+
+def test_a_limited_run_needs_no_eval_tasks_and_says_that_nothing_is_measured(
+    database: Database,
+) -> None:
+    for key, message in (("reddit", "no eval task in reddit"), ("hubspot", "eval_too_small")):
+        data = {"dataset": "fleet", "env_keys": [key]}
+        with pytest.raises(DatasetUnusable, match=message):
+            resolved(database, data=data, schedule=SMALL)
+    bare = resolved(
+        database, data={"dataset": "fleet", "env_keys": ["reddit"], "max_tasks": 4}, schedule=SMALL
+    )
+    assert "reddit has no eval task: progress there is not measured." in bare.warnings
+    few = resolved(
+        database, data={"dataset": "fleet", "env_keys": ["hubspot"], "max_tasks": 4}, schedule=SMALL
+    )
+    assert any("eval_too_small" in sentence for sentence in few.lint)
+    data = {"dataset": "fleet", "env_keys": ["reddit"], "max_tasks": 4}
+    with pytest.raises(DatasetUnusable, match="no eval task in reddit"):
+        resolved(database, data=data, kind="eval")
+
+
+def test_a_limit_below_the_environments_of_the_dataset_is_refused(database: Database) -> None:
+    data = {"dataset": "fleet", "env_keys": ["booking", "github"], "max_tasks": 1}
+    with pytest.raises(DatasetUnusable, match=r"max_tasks \(1\) is smaller than the number of"):
+        resolved(database, data=data)
+
+
+def test_epochs_count_the_tasks_of_the_dataset(database: Database) -> None:
+    data = {"dataset": "fleet", "env_keys": ["booking", "github"]}
+    found = resolved(database, data=data, schedule=SMALL | {"epochs": 2})
+    assert (found.spec.schedule.total_steps, found.spec.schedule.epochs) == (10, None)
+    assert "2 epochs of 40 training tasks, 8 a step" in found.warnings[-1]
+
+
+def test_a_modality_leaves_out_environments_without_such_tasks(database: Database) -> None:
+    data = {"dataset": "fleet", "modality": "tool_use", "allow_lint": ["leak"]}
+    found = resolved(database, data=data, schedule=SMALL)
+    assert "ticketmaster" not in found.spec.data.env_keys
+    assert "ticketmaster is left out: it has no tool_use task." in found.warnings
+    named = data | {"env_keys": ["ticketmaster"]}
+    with pytest.raises(DatasetUnusable, match="ticketmaster, which has no tool_use task"):
+        resolved(database, data=named)
+
+
+def test_a_modality_counts_its_own_tasks_of_a_mixed_environment(database: Database) -> None:
+    data = {"dataset": "fleet", "env_keys": ["booking"], "modality": "tool_use"}
+    mixed = env() | {"modalities": {"tool_use": 12, "computer_use": 14}}
+    counts = {"tool_use": {"train": 9, "eval": 3, "unique_eval": 3}}
+    with database.transaction() as session:
+        version = session.get_one(DatasetVersion, "dsv_2")
+        version.facts = {"envs": {"booking": mixed}}
+    with pytest.raises(DatasetUnusable, match=r"create a version with filters\.modality tool_use"):
+        resolved(database, data=data)
+    with database.transaction() as session:
+        version = session.get_one(DatasetVersion, "dsv_2")
+        version.facts = {"envs": {"booking": mixed | {"by_modality": counts}}}
+    found = resolved(database, data=data | {"allow_lint": ["eval_too_small"]})
+    assert found.dataset is not None
+    facts = found.dataset["envs"]["booking"]
+    assert (facts["train"], facts["eval"], facts["modalities"]) == (9, 3, {"tool_use": 12})

@@ -5,7 +5,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from api.http.openapi import EXAMPLES
+from api.http.document.openapi import EXAMPLES
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.spec.run import RunSpec, json_schema
 

@@ -13,6 +13,7 @@ from api.clusters.errors import ClustersError
 from api.datasets.errors import RegistryError
 from api.http.middleware import MAX_BODY_BYTES_AT
 from api.http.problems import CONTENT_TYPE, INTERNAL, KINDS, body_of, kind_of
+from api.notices.errors import NoticeError
 from api.runs.errors import RunError
 from api.tables.access.identity import IdentityError
 from api.tables.database import SCHEMA_REVISION, Database
@@ -21,7 +22,7 @@ from hillclimb.spec.run import MAX_ROLLOUTS
 from hillclimb.stats.trajectories.errors.kinds import ToolErrorKind
 from hillclimb.stats.trajectories.patterns.registry import PATTERNS, PATTERNS_VERSION
 from tests.api.fixtures.story import rollout
-from tests.api.http.conftest import KEY, RememberingBell, bearer
+from tests.api.http.conftest import KEY, RUNNER_TOKEN, RememberingBell, bearer
 from tests.fixtures.factories import spec_body
 
 
@@ -42,10 +43,12 @@ def check(response: httpx.Response, status: int, code: str) -> dict[str, object]
     return body
 
 
-@pytest.mark.parametrize("base", [RunError, IdentityError, RegistryError, ClustersError])
+@pytest.mark.parametrize(
+    "base", [RunError, IdentityError, RegistryError, ClustersError, NoticeError]
+)
 def test_every_domain_error_has_a_row(base: type[Exception]) -> None:
     for error in leaves(base):
-        assert kind_of(error("x")) is not INTERNAL, error
+        assert kind_of(error.__new__(error)) is not INTERNAL, error
 
 
 def test_codes_are_unique_and_snake_case() -> None:
@@ -87,7 +90,8 @@ async def test_broken_json_is_located(client: httpx.AsyncClient, body: bytes, wh
         ({"rollout": {"temprature": 1}}, "/rollout/temprature", "unknown_key", "'temperature'"),
         ({"optimizer": {"lr": -1}}, "/optimizer/lr", "greater_than", "greater than 0"),
         ({"optimizer": {"lr": "much"}}, "/optimizer/lr", "float_parsing", "number"),
-        ({"secrets": {}}, "/secrets", "not_available", "not available in this version"),
+        ({"rollout": {"top_p": 1}}, "/rollout/top_p", "not_available", "not available in this"),
+        ({"notify": {"webhook": {}}}, "/notify/webhook", "unknown_key", "docs/webhooks.md"),
         ({"experiment": {}}, "/experiment", "unknown_key", "an object of its own"),
         ({"guards": {"hopeles": {}}}, "/guards/hopeles", "unknown_key", "did you mean 'hopeless'"),
         ({"cluster": {}}, "/cluster", "unknown_key", "a run are under backend.skypilot"),
@@ -141,15 +145,15 @@ def test_the_largest_event_has_room_in_one_push() -> None:
     assert size * MAX_ROLLOUTS < MAX_BODY_BYTES_AT["/v1/ingest"]
 
 
-@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runners"])
+@pytest.mark.parametrize(("path", "key"), [("/v1/runs", KEY), ("/v1/runners", RUNNER_TOKEN)])
 async def test_a_body_that_hides_its_size_is_refused_too(
-    client: httpx.AsyncClient, path: str
+    client: httpx.AsyncClient, path: str, key: str
 ) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(30):
             yield b"x" * 100_000
 
-    check(await client.post(path, content=chunks()), 413, "too_large")
+    check(await client.post(path, content=chunks(), headers=bearer(key)), 413, "too_large")
 
 
 @pytest.mark.parametrize(

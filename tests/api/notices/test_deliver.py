@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from api.notices.deliver import BUDGET_S, MAX_ATTEMPTS, Delivery, deliver_due
-from api.notices.slack import SlackApi
+from api.notices.slack.web_api import SlackApi
 from api.runs.deadlines import OUTBOX_LEASE_S
 from api.runs.journal import utc_now
 from api.runs.outbox import claim_next, find_claimed
@@ -70,16 +70,17 @@ def test_start_evals_and_end_are_told_in_one_thread_and_in_order(
     story: Story, delivery: Delivery, fake_slack: FakeSlack
 ) -> None:
     run_id = told_run(story)
-    assert deliver_due(delivery) == 4
-    texts = [post["text"] for post in fake_slack.posts]
+    assert deliver_due(delivery) == 5
+    live, *texts = [post["text"] for post in fake_slack.posts]
+    assert live.startswith("climb: succeeded, step ")
     assert texts[0] == "Run climb started (40 steps)"
     assert "eval at step 0" in texts[1]
     assert "eval at step 40" in texts[2]
     assert texts[3] == "Run climb succeeded: completed"
     assert "thread_ts" not in fake_slack.posts[0]
     assert {post["thread_ts"] for post in fake_slack.posts[1:]} == {"1700000000.000001"}
-    assert f"http://127.0.0.1:8000/runs/{run_id}" in str(fake_slack.posts[3]["blocks"])
-    assert "IMPROVED" in str(fake_slack.posts[3]["blocks"])
+    assert f"http://127.0.0.1:8000/runs/{run_id}" in str(fake_slack.posts[4]["blocks"])
+    assert "IMPROVED" in str(fake_slack.posts[4]["blocks"])
     assert deliver_due(delivery) == 0
 
 
@@ -92,8 +93,8 @@ def test_a_refused_checkpoint_is_a_message_with_the_reason(
     place = story.place(run_id, 10)
     reason = "not_loaded: policy/ has no tokenizer.json"
     story.push(run_id, CheckpointRefused(**place, path=saved.path, reason=reason))
-    assert deliver_due(delivery) == 2
-    blocks = str(fake_slack.posts[1]["blocks"])
+    assert deliver_due(delivery) == 3
+    blocks = str(fake_slack.posts[2]["blocks"])
     assert "the checkpoint of step 10 is refused (not_loaded: policy/ has no token" in blocks
     assert "the run resumes from an earlier one" in blocks
 
@@ -105,8 +106,8 @@ def test_a_guard_that_tripped_is_a_message_with_its_evidence_and_effect(
     body = spec(channel=CHANNEL).model_dump(mode="json") | {"guards": guards}
     run_id = story.running(RunSpec.model_validate(body))
     story.push(run_id, story.step(run_id, 1, {"booking": 1.0}))
-    assert deliver_due(delivery) == 2
-    post = fake_slack.posts[1]
+    assert deliver_due(delivery) == 3
+    post = fake_slack.posts[2]
     assert post["text"].startswith("climb: guard no_signal: 1 steps in a row")
     blocks = str(post["blocks"])
     assert "step 1: guard `no_signal` tripped. The run pauses." in blocks
@@ -125,8 +126,8 @@ def test_slow_deliveries_leave_the_rest_to_the_next_call(
 
     hurried = replace(delivery, clock=slow)
     first = deliver_due(hurried)
-    assert 0 < first < 4
-    assert first + deliver_due(delivery) == 4
+    assert 0 < first < 5
+    assert first + deliver_due(delivery) == 5
 
 
 def test_a_run_without_a_channel_tells_nobody(story: Story, delivery: Delivery) -> None:
@@ -142,8 +143,8 @@ def test_a_run_that_never_started_still_tells_its_end(
     run_id = story.submit(spec(channel=CHANNEL))
     story.launch(run_id)
     story.report(run_id, ReasonCode.SPEC_REJECTED, message="no such model")
-    assert deliver_due(delivery) == 1
-    assert "spec_rejected" in fake_slack.posts[0]["text"]
+    assert deliver_due(delivery) == 2
+    assert "spec_rejected" in fake_slack.posts[1]["text"]
 
 
 def test_a_failing_slack_is_tried_later_and_later_and_holds_back_the_rest_of_the_run(
@@ -161,8 +162,8 @@ def test_a_failing_slack_is_tried_later_and_later_and_holds_back_the_rest_of_the
             clock.now = first.next_attempt_at
     assert fake_slack.calls == 3
     assert waits[0] < waits[1] < waits[2]
-    assert deliver_due(delivery) == 4
-    assert fake_slack.posts[0]["text"].startswith("Run climb started")
+    assert deliver_due(delivery) == 5
+    assert fake_slack.posts[1]["text"].startswith("Run climb started")
 
 
 def test_a_rate_limit_is_waited_out_and_not_counted(
@@ -175,23 +176,24 @@ def test_a_rate_limit_is_waited_out_and_not_counted(
     assert deliver_due(delivery) == 0
     assert fake_slack.calls == 1
     clock.now += timedelta(seconds=1)
-    assert deliver_due(delivery) == 1
-    assert states(story) == [("started", "delivered", 1)]
+    assert deliver_due(delivery) == 2
+    assert states(story) == [("opened", "delivered", 1), ("started", "delivered", 1)]
 
 
 def test_a_message_is_given_up_after_the_last_try_with_one_warning_for_the_run(
     story: Story, delivery: Delivery, fake_slack: FakeSlack, clock: Clock
 ) -> None:
     run_id = story.running(spec(channel=CHANNEL))
+    assert deliver_due(delivery, limit=1) == 1
     fake_slack.failures.extend([Failure(status=503)] * MAX_ATTEMPTS)
     for _ in range(MAX_ATTEMPTS):
         deliver_due(delivery)
         clock.now += timedelta(hours=1)
-    assert states(story) == [("started", "dead", MAX_ATTEMPTS)]
+    assert states(story)[1:] == [("started", "dead", MAX_ATTEMPTS)]
     fake_slack.failures.append(Failure(error="is_archived"))
     story.push(run_id, story.evaluation(run_id, 0, RATES))
     deliver_due(delivery)
-    assert [state for _, state, _ in states(story)] == ["dead", "dead"]
+    assert [state for _, state, _ in states(story)] == ["delivered", "dead", "dead"]
     assert warnings(story, run_id) == ["slack_dead"]
 
 
@@ -203,7 +205,7 @@ def test_without_a_token_messages_are_skipped_with_a_warning_and_the_run_goes_on
         database=story.database, slack=None, public_url="http://x", clock=delivery.clock
     )
     assert deliver_due(silent) == 0
-    assert states(story) == [("started", "skipped", 1)]
+    assert states(story) == [("opened", "skipped", 1), ("started", "skipped", 1)]
     assert warnings(story, run_id) == ["slack_skipped"]
     story.push(run_id, story.evaluation(run_id, 0, RATES))
     assert deliver_due(silent) == 0
@@ -248,8 +250,8 @@ def test_an_answer_that_never_came_is_asked_for_again_and_may_post_twice(
     fake_slack.failures.append(Failure(hang=True))
     assert deliver_due(delivery) == 0
     clock.now += timedelta(minutes=1)
-    assert deliver_due(delivery) == 1
-    assert len(fake_slack.posts) == 2
+    assert deliver_due(delivery) == 2
+    assert len(fake_slack.posts) == 3
 
 
 def test_an_eval_repeated_by_a_later_attempt_is_told_once(
@@ -260,8 +262,8 @@ def test_an_eval_repeated_by_a_later_attempt_is_told_once(
     story.report(run_id, ReasonCode.TRAINER_CRASHED)
     story.launch(run_id)
     story.push(run_id, story.started(run_id), story.evaluation(run_id, 0, RATES))
-    assert deliver_due(delivery) == 2
-    assert len(fake_slack.posts) == 2
+    assert deliver_due(delivery) == 3
+    assert len(fake_slack.posts) == 3
 
 
 def test_an_evaluation_of_three_samples_is_told_with_pass_at_3_and_breakdowns(

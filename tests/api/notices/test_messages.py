@@ -66,7 +66,8 @@ def test_a_long_table_keeps_the_overall_line_and_says_what_it_left_out() -> None
 
 
 def test_the_first_message_names_model_and_environments() -> None:
-    message = started(RUN, model="builtin:tiny", env_keys=["booking", "github"], engine="torch")
+    facts = (("Model", "builtin:tiny"), ("Environments", "booking, github"))
+    message = started(RUN, configuration=facts, engine="torch")
     text = json.dumps(message.blocks)
     assert "builtin:tiny" in text
     assert "booking, github" in text

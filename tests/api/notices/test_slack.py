@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from api.notices.errors import RateLimited, SlackRefused, SlackUnavailable
-from api.notices.messages import Message
-from api.notices.slack import SlackApi
+from api.notices.slack.blocks import Message
+from api.notices.slack.web_api import SlackApi
 from tests.fixtures.fake_slack import TOKEN, Failure, FakeSlack
 
 HELLO = Message(text="hello", blocks=({"type": "divider"},))

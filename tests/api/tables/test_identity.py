@@ -25,7 +25,7 @@ def test_a_key_made_twice_is_one_key_of_the_default_project(database: Database) 
         with database.transaction() as session:
             ensure_key(session, key, name="mine", scopes=USER_SCOPES)
     with database.transaction() as session:
-        principal = authenticate(session, key)
+        principal = authenticate(session, key, now=utc_now())
         assert session.query(ApiKey).count() == 1
     assert (principal.project_id, principal.actor) == (DEFAULT_PROJECT, "key:mine")
 
@@ -46,7 +46,7 @@ def test_a_key_with_the_same_prefix_is_another_key(database: Database) -> None:
         ensure_key(session, key, name="mine", scopes=USER_SCOPES)
     for wrong in (key[:-1] + "!", key[:12], key + "a", "", "ключ"):
         with pytest.raises(NotAuthenticated), database.transaction() as session:
-            authenticate(session, wrong)
+            authenticate(session, wrong, now=utc_now())
 
 
 def test_a_revoked_key_is_refused(database: Database) -> None:
@@ -55,14 +55,14 @@ def test_a_revoked_key_is_refused(database: Database) -> None:
         ensure_key(session, key, name="mine", scopes=USER_SCOPES)
         session.query(ApiKey).one().revoked_at = utc_now()
     with pytest.raises(NotAuthenticated), database.transaction() as session:
-        authenticate(session, key)
+        authenticate(session, key, now=utc_now())
 
 
 def test_a_key_may_do_only_what_its_scopes_say(database: Database) -> None:
     key = new_key()
     with database.transaction() as session:
         ensure_key(session, key, name="mine", scopes=[Scope.RUNS_READ])
-        principal = authenticate(session, key)
+        principal = authenticate(session, key, now=utc_now())
     principal.require(Scope.RUNS_READ)
     for scope in (Scope.RUNS_WRITE, Scope.RUNNER, Scope.ADMIN):
         with pytest.raises(NotAllowed, match=scope.value):

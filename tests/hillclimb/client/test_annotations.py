@@ -15,6 +15,7 @@ from hillclimb.protocol.payloads.base import Payload
 EXCEPTIONS: dict[str, object] = {
     "close": type(None),
     "session_url": str,  # a link for a browser
+    "find_run": str,  # an id
     "checkpoint_file": Iterator[bytes],
     "capsule": Iterator[bytes],
     "rollouts": Iterator[bytes],

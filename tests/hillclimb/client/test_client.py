@@ -20,6 +20,11 @@ def client_of(*answers: httpx.Response) -> Client:
     return Client(Connection(url="http://service", api_key="hc_x"), transport)
 
 
+def log_page(text: str, end: int, *, ended: bool = False, attempt: int = 1) -> httpx.Response:
+    place = {"run_id": "run_1", "attempt": attempt, "has_more": False}
+    return httpx.Response(200, json={**place, "text": text, "next_offset": end, "ended": ended})
+
+
 def stream(*frames: str) -> httpx.Response:
     return httpx.Response(200, content="".join(frames).encode())
 
@@ -77,15 +82,39 @@ def test_a_log_is_followed_through_a_restart_of_the_service(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hillclimb.client.client.LOGS_PAUSE_S", 0.0)
-
-    def page(text: str, end: int, *, ended: bool = False) -> httpx.Response:
-        place = {"run_id": "run_1", "attempt": 1, "has_more": False}
-        return httpx.Response(200, json={**place, "text": text, "next_offset": end, "ended": ended})
-
+    page = log_page
     away = httpx.Response(503, json={"code": "unavailable"})
     answers = (page("a", 1), page("", 1), away, page("b", 2, ended=True), page("", 2, ended=True))
-    with client_of(*answers) as client:
+    run = httpx.Response(200, json=run_json(attempt=1))
+    with client_of(*answers, run) as client:
         assert [page.text for page in client.follow_logs("run_1")] == ["a", "b"]
+
+
+def test_a_log_is_followed_through_every_attempt_until_the_run_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hillclimb.client.client.LOGS_PAUSE_S", 0.0)
+    asked: list[str | None] = []
+    pages = {
+        ("1", "0"): log_page("of the first\n", 7),
+        ("1", "7"): log_page("", 7, ended=True),
+        ("2", "0"): log_page("of the second\n", 5, attempt=2, ended=True),
+        ("2", "5"): log_page("", 5, attempt=2, ended=True),
+    }
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/logs"):
+            return httpx.Response(200, json=run_json(attempt=2))
+        asked.append(request.url.params.get("attempt"))
+        return pages[asked[-1] or "1", request.url.params["after"]]
+
+    connection = Connection(url="http://service", api_key="hc_x")
+    with Client(connection, httpx.MockTransport(answer)) as client:
+        texts = [page.text for page in client.follow_logs("run_1")]
+        assert texts == ["of the first\n", "of the second\n"]
+        assert asked == [None, "1", "2", "2"]
+        asked.clear()
+        assert len(list(client.follow_logs("run_1", attempt=1))) == 1
 
 
 @pytest.mark.parametrize("status", [300, 302, 304])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hillclimb.client.errors import SpecFileError
-from hillclimb.client.spec_file import assign, parse_value, read_spec
+from hillclimb.client.spec_file import assign, parse_value, read_spec, with_assignments
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,12 @@ def test_what_yaml_knows_and_json_does_not_is_a_sentence(
     path.write_text(text)
     with pytest.raises(SpecFileError, match=sentence):
         read_spec(path)
+
+
+def test_assigned_steps_count_where_the_file_has_epochs() -> None:
+    spec = {"schedule": {"epochs": 20}}
+    counted = with_assignments(spec, ("schedule.total_steps=10",))
+    assert counted["schedule"] == {"epochs": None, "total_steps": 10}
+    both = with_assignments(spec, ("schedule.total_steps=10", "schedule.epochs=3"))
+    assert both["schedule"] == {"epochs": 3, "total_steps": 10}
+    assert with_assignments({}, ("schedule.total_steps=4",))["schedule"] == {"total_steps": 4}

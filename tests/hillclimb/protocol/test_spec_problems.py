@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 
 from hillclimb.protocol.spec_problems import ELSEWHERE, PLANNED, SpecProblem, explain
+from hillclimb.spec.rules.old_names import HYDRA_KEYS, WORKFLOW_INPUTS
 from hillclimb.spec.run import RunSpec
 
 
@@ -67,14 +68,73 @@ def test_a_planned_key_is_rejected_as_not_available(path: str) -> None:
     ]
 
 
-def _problems_with(path: str) -> tuple[SpecProblem, ...]:
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        ("modality", "tool_use", "set data.modality to tool_use"),
+        ("env_key", "github", 'set data.env_keys to ["github"]'),
+        ("env_key", "", "leave it out: data.env_keys without a value takes the default"),
+        ("max_tasks", 4, "set data.max_tasks to 4"),
+        ("cloud", "lambda", "--preset openenv-fleet-grpo --cloud lambda"),
+        ("task_name", "openenv-fleet-grpo", "hillclimb submit --preset openenv-fleet-grpo"),
+        ("model_name", "Qwen/Qwen3-8B", "set model.source to Qwen/Qwen3-8B"),
+        ("max_steps", "50", "set schedule.total_steps to 50"),
+        (
+            "batch_size",
+            8,
+            "set schedule.train_batch_size to 8 and schedule.mini_batch_size to 8",
+        ),
+        ("n_samples_per_prompt", 4, "set rollout.n_samples_per_prompt to 4"),
+        ("lr", "1e-6", "set optimizer.lr to 1e-06"),
+        ("optimizer/learning_rate", 1e-6, "set optimizer.lr to 1e-06"),
+        ("epochs", 20, "set schedule.epochs to 20"),
+        ("data/env_key", "github", 'set data.env_keys to ["github"]'),
+        ("environment/modality", "tool_use", "set data.modality to tool_use"),
+        ("max_steps", "many", "set schedule.total_steps to many"),
+    ],
+)
+def test_an_input_of_the_old_workflows_is_answered_with_its_key_and_value(
+    path: str, value: Any, place: str
+) -> None:
+    (problem,) = [each for each in _problems_with(path, value) if each.code == "unknown_key"]
+    assert problem.message.startswith(f"unknown key {path!r}: ")
+    assert place in problem.message
+
+
+def test_every_new_place_is_a_key_of_a_spec() -> None:
+    places = [*WORKFLOW_INPUTS.values(), *HYDRA_KEYS.values()]
+    keys = {key for place in places for key in place.keys}
+    for key in sorted(keys):
+        model: Any = RunSpec
+        for part in key.split("."):
+            assert part in model.model_fields, key
+            annotation = model.model_fields[part].annotation
+            inner = [
+                each
+                for each in (annotation, *get_args(annotation))
+                if hasattr(each, "model_fields")
+            ]
+            model = inner[0] if inner else None
+
+
+def test_sections_of_a_skyrl_configuration_are_answered_key_by_key() -> None:
+    value = {"policy": {"model": {"path": "Qwen/Qwen3-8B"}}, "epochs": 20, "strategy": "fsdp2"}
+    (problem,) = _problems_with("trainer", value)
+    assert problem.message == (
+        "unknown key 'trainer': trainer.policy.model.path: set model.source to Qwen/Qwen3-8B;"
+        " trainer.epochs: set schedule.epochs to 20;"
+        " hillclimb migrate FILE turns a SkyRL configuration into a spec"
+    )
+
+
+def _problems_with(path: str, value: Any = "x") -> tuple[SpecProblem, ...]:
     """Return the problems of a spec that is valid but for a value at `path`."""
     *sections, key = path.split("/")
     spec: dict[str, Any] = {"name": "x", "data": {"env_keys": ["booking"]}}
     inner = spec
     for section in sections:
         inner = inner.setdefault(section, {})
-    inner[key] = "x"
+    inner[key] = value
     with pytest.raises(ValidationError) as refused:
         RunSpec.model_validate(spec)
     return explain(refused.value)

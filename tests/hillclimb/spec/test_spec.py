@@ -64,7 +64,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "step_timeout_s (1500) must be smaller than run_timeout_s (1500)",
     ),
     ({"environment": {"overrides": {"github": {}}}}, "add it there or remove the override"),
-    ({"model": {"source": "hf:Qwen/Qwen3-8B"}}, "write hf:ORG/NAME@REVISION"),
+    ({"model": {"source": "hf:Qwen/Qwen3-4B"}}, "write hf:Qwen/Qwen3-4B@REVISION"),
     ({"model": {"source": "hf:Qwen/Qwen3-8B@main"}}, "the full commit hash"),
     ({"rollout": {"max_generate_length": 500}}, "(880 + 500 > 1024)"),
     ({"schedule": {"train_batch_size": 5, "mini_batch_size": 2}}, "choose a divisor"),

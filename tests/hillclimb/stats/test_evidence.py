@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hillclimb.stats.evidence import log_e_value
-from hillclimb.stats.multiplicity import holm
+from hillclimb.stats.evidence import holm, log_e_value
 
 UP, DOWN = Fraction(1), Fraction(-1)
 shares = st.fractions(min_value=-1, max_value=1, max_denominator=8)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from hillclimb.stats.evidence import log_e_value
+from hillclimb.stats.evidence import holm, log_e_value
 from hillclimb.stats.intervals import exact_low, independent_trials, wilson
-from hillclimb.stats.multiplicity import holm
 from hillclimb.stats.paired import mcnemar_exact, sign_flip_p_value
 from hillclimb.stats.pass_rate import pass_at_k, variance_per_prompt
 from hillclimb.stats.power import detectable_paired, detectable_unpaired, paired_size, unpaired_size

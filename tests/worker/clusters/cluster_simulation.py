@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from api.admission.resume import resume
+from api.admission.lineage.resume import resume
 from api.admission.submit import submit
 from api.clusters import budgets
 from api.clusters import store as clusters

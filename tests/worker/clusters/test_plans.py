@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from api.clusters.secrets import InvalidNodeSecrets
+from api.tables import Cluster
+from api.tables.access.identity import Principal
+from api.tables.access.secrets.keyring import Keyring
+from api.tables.access.secrets.store import set_secret
 from hillclimb.hardware.plan import HardwarePlan, hardware_plan
 from hillclimb.hardware.presets.presets import preset
 from hillclimb.spec.run import RunSpec
-from tests.worker.clusters.cluster_simulation import cluster_spec
+from tests.api.clusters.renting import rent
+from tests.worker.clusters.cluster_simulation import ClusterSimulation, cluster_spec
+from tests.worker.run_simulation import PROJECT
 from trainer.node.settings import NodeSettings
-from worker.clusters.plans import _private_url, node_requirements
+from worker.clusters.plans import _private_url, node_requirements, plan_for
 
 
 @pytest.mark.parametrize(
@@ -62,3 +70,26 @@ def test_a_machine_of_a_model_that_is_not_known_is_tested_for_the_least() -> Non
     found = hardware_plan(cluster_spec(model={"source": "s3://somewhere/model"}))
     assert found is not None
     assert bounds(found) == (10.0, 4.0)
+
+
+@pytest.mark.parametrize("api_reachable", [True, False])
+def test_secrets_of_the_spec_are_in_the_file_of_nodes_that_cannot_ask_for_them(
+    cluster_sim: ClusterSimulation, *, api_reachable: bool
+) -> None:
+    database, provider = cluster_sim.context.database, cluster_sim.context.cloud_provider
+    assert provider is not None
+    keys, now = Keyring({"test": b"k" * 32}), cluster_sim.now
+    caller = Principal(project_id=PROJECT, key_id="key_1", key_name="me", scopes=frozenset())
+    with database.transaction() as session:
+        set_secret(session, keys, caller, name="fleet-prod", value="the-fleet-key", now=now)
+    named = {"FLEET_API_KEY": "fleet-prod"}
+    rented = rent(database, PROJECT, now=now, api_reachable=api_reachable, secrets=named)
+    options = replace(
+        provider.options(), keyring=keys, node_secrets={"FLEET_API_KEY": "the-operators"}
+    )
+    with database.transaction() as session:
+        plan = plan_for(session, session.get_one(Cluster, rented.cluster_id), options, now=now)
+    assert plan.envs["HILLCLIMB_SECRET_NAMES"] == "FLEET_API_KEY"
+    assert "the-fleet-key" not in str(plan.envs)
+    in_file = None if api_reachable else "the-fleet-key"
+    assert plan.secrets.get("FLEET_API_KEY") == in_file

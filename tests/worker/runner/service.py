@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,7 +19,12 @@ TOKEN = "runner-token"
 
 
 def plan(
-    url: str, attempt: int = 1, *, steps: int = 3, resume_from: str | None = None
+    url: str,
+    attempt: int = 1,
+    *,
+    steps: int = 3,
+    resume_from: str | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> LaunchPlan:
     return LaunchPlan(
         run_id="run_0123456789",
@@ -33,6 +39,7 @@ def plan(
             checkpoints=CheckpointSpec(interval=1),
         ),
         resume_from=resume_from,
+        secrets=dict(secrets or {}),
     )
 
 

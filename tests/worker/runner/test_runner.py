@@ -55,6 +55,36 @@ def test_trainer_never_sees_the_runners_secrets(bench: Bench, service: ScriptedS
     assert variables["HILLCLIMB_ATTEMPT_TOKEN"] == "attempt-token"
 
 
+def test_the_secrets_of_an_attempt_reach_its_trainer_and_leave_no_file(
+    bench: Bench, service: ScriptedService
+) -> None:
+    """Also after a restart: the rest of the log is redacted by a runner that never claimed it."""
+    gate = bench.hold(2)
+    service.plans.append(plan(service.url, secrets={"FLEET_API_KEY": "the-fleet-key"}))
+    bench.start()
+    trainer = bench.trainer(attempt_dir := bench.attempt_dir(RUN, 1))
+    variables = variables_of(trainer.pid)
+    assert variables["FLEET_API_KEY"] == "the-fleet-key"
+    assert variables["HILLCLIMB_SECRET_NAMES"] == "FLEET_API_KEY"
+    (file,) = (bench.state / "runner/secrets").iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+    bench.until(lambda: bench.num_lines(attempt_dir) >= 3)
+    bench.kill_runner()
+    with attempt_dir.log.open("a") as log:
+        log.write("401: the-fleet-key is not valid\n")
+    bench.start()
+    bench.until(lambda: len(service.registrations) == 2)
+    gate.unlink()
+    bench.until(lambda: "att_1" in service.ends)
+    bench.until(lambda: not file.exists())
+    uploaded = b"".join(each.read_bytes() for each in bench.blobs.rglob("*") if each.is_file())
+    assert b"401: ************* is not valid" in uploaded
+    kept = [each for each in bench.state.rglob("*") if each.is_file()]
+    with_it = [each for each in kept if b"the-fleet-key" in each.read_bytes()]
+    assert with_it == [attempt_dir.log]
+    assert b"the-fleet-key" not in uploaded + (bench.folder / "runner.log").read_bytes()
+
+
 def test_restarted_runner_adopts_the_trainer_and_reports_its_end(
     bench: Bench, service: ScriptedService
 ) -> None:

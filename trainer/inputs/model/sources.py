@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from hillclimb.blobs.base import BlobMissing, StoreError, StoreFull, StoreRefused
 from hillclimb.blobs.locate import open_store
+from hillclimb.hardware.model.shipped import BUILTIN, assets_dir, shipped_models
 from trainer.errors import ModelUnavailable, StoreUnavailable
 from trainer.inputs.model import hf_hub
 
-ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
-"""Environment variable with the directory of the models shipped with Hillclimb."""
-
-_BUILTIN, _HUB, _S3 = "builtin:", "hf:", "s3://"
+_HUB, _S3 = "hf:", "s3://"
 WITHOUT_WEIGHTS = ("*.json", "*.jinja", "tiktoken.model")
 """Files that suffice to read and write a model's tokens."""
 _MODEL_FILES = (*WITHOUT_WEIGHTS, "*.safetensors")
 """Files of a model that are downloaded: weights, config, tokenizer; never code."""
-
-
-_PACKED = "hillclimb_assets"
-"""Name of `assets/` beside the packages of a wheel, where it must be unique to us."""
-
-
-def assets_dir() -> Path:
-    """Return the directory of the shipped models.
-
-    `HILLCLIMB_ASSETS_DIR`, else that of the wheel we are installed from, else `assets/` of the
-    checkout.
-    """
-    if override := os.environ.get(ASSETS_VARIABLE):
-        return Path(override)
-    root = Path(__file__).resolve().parents[3]
-    packed = root / _PACKED
-    return packed if packed.is_dir() else root / "assets"
 
 
 def resolve_source(
@@ -54,8 +34,8 @@ def resolve_source(
         StoreUnavailable: the hub or the store is unreachable: a later attempt may succeed.
         StoreFull, OSError: no space is left for it.
     """
-    if source.startswith(_BUILTIN):
-        directory = _builtin(source.removeprefix(_BUILTIN))
+    if source.startswith(BUILTIN):
+        directory = _builtin(source.removeprefix(BUILTIN))
     elif source.startswith(_HUB):
         directory = hf_hub.fetch(source.removeprefix(_HUB), patterns)
     elif source.startswith(_S3):
@@ -87,12 +67,11 @@ def read_vocab_size(directory: Path) -> int:
 
 
 def _builtin(name: str) -> Path:
-    assets = assets_dir()
-    known = sorted(path.parent.name for path in assets.glob("*/config.json"))
+    known = shipped_models()
     if name not in known:
         shipped = ", ".join(known) or "none"
-        raise ModelUnavailable(f"no builtin model {name!r} in {assets} (there: {shipped})")
-    return assets / name
+        raise ModelUnavailable(f"no builtin model {name!r} in {assets_dir()} (there: {shipped})")
+    return assets_dir() / name
 
 
 def _from_store(url: str, downloads: Path | None, patterns: Sequence[str]) -> Path:

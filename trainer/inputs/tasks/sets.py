@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from hillclimb.blobs.base import BlobStore
 from hillclimb.environment.task import Task
 from hillclimb.minifleet.tasks import TaskGenerationError, minifleet_tasks
-from hillclimb.spec.data import DataSpec
+from hillclimb.spec.data import DataSpec, limited_counts
 from hillclimb.spec.run import RunSpec
 from trainer.errors import DataError
 from trainer.inputs.tasks.dataset import TaskSets, dataset_tasks
@@ -32,13 +34,46 @@ def load_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
 def _all_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
     data = spec.data
     if data.dataset is not None:
-        return dataset_tasks(store, data.dataset, data.env_keys, spec.environment.provider)
+        every = dataset_tasks(store, data.dataset, data.env_keys, spec.environment.provider)
+        return _limited(_of_modality(every, data), data)
     if spec.environment.provider == "openenv":
         return TaskSets(train=seeded_train_tasks(spec), eval=seeded_eval_tasks(spec))
     try:
         return _generated_tasks(data)
     except TaskGenerationError as error:
         raise DataError(str(error)) from error
+
+
+def _of_modality(tasks: TaskSets, data: DataSpec) -> TaskSets:
+    """Return the tasks of `data.modality`; null takes all."""
+    if data.modality is None:
+        return tasks
+    return TaskSets(
+        train=tuple(task for task in tasks.train if task.modality == data.modality),
+        eval=tuple(task for task in tasks.eval if task.modality == data.modality),
+    )
+
+
+def _limited(tasks: TaskSets, data: DataSpec) -> TaskSets:
+    """Return the tasks with at most `data.max_tasks` for training, drawn by `data.seed`.
+
+    The tasks of a smaller limit are among those of a larger one. Generated tasks are cut when they
+    are made: `DataSpec.num_train_tasks`.
+
+    Raises:
+        DataError: the limit is smaller than the number of environments.
+    """
+    try:
+        counts = limited_counts(Counter(task.env_key for task in tasks.train), data.max_tasks)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    chosen: list[Task] = []
+    for env_key, group in groupby(tasks.train, key=lambda task: task.env_key):
+        own = list(group)
+        order = list(range(len(own)))
+        random.Random(f"{data.seed}/{env_key}/max_tasks").shuffle(order)
+        chosen += [own[index] for index in sorted(order[: counts[env_key]])]
+    return replace(tasks, train=tuple(chosen))
 
 
 def _generated_tasks(data: DataSpec) -> TaskSets:

@@ -283,7 +283,8 @@ class Trainer:
         is_due = self._schedule.evaluates_after(self.step)
         if is_baseline and not is_last:
             is_due = self._spec.eval.before_training
-        if not is_due or self._evaluated_step == self.step:
+        has_tasks = bool(self._parts.evaluator.tasks)  # a test by data.max_tasks may have none
+        if not is_due or not has_tasks or self._evaluated_step == self.step:
             return
         with self._context.clock.evaluation():
             await self._parts.evaluator.run(self.step, is_edge=is_last or is_baseline)

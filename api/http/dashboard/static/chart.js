@@ -31,13 +31,19 @@ export function lineChart(host, { series, xMax, hint }) {
   const height = host.clientHeight;
   const x = (value) => PAD.left + ((width - PAD.left - PAD.right) * value) / Math.max(1, xMax);
   const y = (value) => height - PAD.bottom - (height - PAD.top - PAD.bottom) * value;
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": spoken(drawn) });
   root.append(...axes(x, y, xMax, width), ...drawn.map((one) => curve(one, x, y)));
   const hair = svg("line", { class: "hair", y1: PAD.top, y2: height - PAD.bottom, visibility: "hidden" });
   const tip = html("div", { class: "tip", hidden: "" });
   root.append(hair);
   host.replaceChildren(root, tip);
   follow(host, { root, hair, tip, series: drawn.filter((one) => !one.thin), x, width });
+}
+
+// What a screen reader says of a chart: each line's first and last value.
+function spoken(series) {
+  return series.filter((one) => !one.thin).map(({ name, points }) =>
+    `${name}: ${percent(points[0].y)} at step ${points[0].x}, ${percent(points.at(-1).y)} at step ${points.at(-1).x}`).join("; ");
 }
 
 function axes(x, y, xMax, width) {

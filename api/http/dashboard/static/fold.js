@@ -95,6 +95,7 @@ const WORDS = {
   "guard.tripped": (data) => ({
     text: `Guard ${data.message}` + ({ pause: "; the run pauses", stop: "; the run ends" }[data.action] ?? ""),
     tone: data.action === "alert" ? "warn" : "bad" }),
+  "guard.acknowledged": (data) => ({ text: `Guard ${data.guard} of step ${data.step} acknowledged` }),
   "guard.cleared": (data) => ({ text: `Guard armed again: ${data.message}` }),
   "attempt.rewound": (data) => ({ text: `Continues from step ${data.from_step}`, tone: "warn" }),
   "trainer.started": (data) => ({

@@ -49,6 +49,7 @@ function drawHead() {
   if (model.status !== state.run.status) {
     state.run.status = model.status;
     fetchRun();
+    fetchActions();
   }
   if (model.status === "running") {
     const doing = { eval: "evaluating", rollout: "sampling rollouts", train: "taking the gradient step",
@@ -82,7 +83,7 @@ function drawTable() {
     const key = row.dataset.env;
     const pick = (value) => (key === "all" ? value?.all : value?.[group]?.[key]);
     const series = evals.map(pick).filter(Boolean);
-    drawRow(row, key, series, steps.map(pick).filter((rate) => rate && rate.pass_at_1 !== null));
+    drawRow(row, key, series, failuresOf(key, group), steps.map(pick).filter((rate) => rate && rate.pass_at_1 !== null));
   }
   const latest = evals.at(-1)?.all;
   at("coverage").textContent = latest
@@ -110,13 +111,23 @@ function namedRow(name, pattern) {
   return row;
 }
 
-function drawRow(row, key, series, training) {
+// The page of the rollouts behind a cell: those that failed in the newest evaluation.
+function failuresOf(key, group) {
+  const step = Math.max(-1, ...(model.evals.get(decoding) ?? new Map()).keys());
+  if (step < 0 || (group !== "envs" && key !== "all")) return null;
+  const query = new URLSearchParams({ outcome: "failed", split: "eval", decoding, step });
+  if (key !== "all") query.set("env", key);
+  return `/runs/${state.run.id}/rollouts?${query}`;
+}
+
+function drawRow(row, key, series, failures, training) {
   const cell = (name) => row.querySelector(`[data-cell=${name}]`);
-  const before = series[0]?.pass_at_1 ?? null;
+  const before = series.length > 1 ? series[0].pass_at_1 : null;
   const now = series.at(-1)?.pass_at_1 ?? null;
   const change = series.length > 1 && before !== null && now !== null ? 100 * (now - before) : null;
   cell("before").textContent = percent(before);
-  cell("now").textContent = percent(now);
+  cell("now").replaceChildren(failures && now !== null && now < 1
+    ? html("a", { href: failures, title: "show the rollouts that failed" }, percent(now)) : percent(now));
   const atN = series.at(-1)?.pass_at_n;
   cell("at-n").textContent = percent(atN?.value ?? null);
   cell("at-n").title = atN ? `95 % interval ${percent(atN.low)} to ${percent(atN.high)}${series.length > 1 ? `, before ${percent(series[0].pass_at_n?.value ?? null)}` : ""}` : "";
@@ -125,7 +136,7 @@ function drawRow(row, key, series, training) {
   cell("n").textContent = series.at(-1)?.n ?? "–";
   const rate = series.at(-1);
   cell("interval").replaceChildren(...(rate && now !== null
-    ? [intervalBar({ low: rate.low, high: rate.high, now, before: series.length > 1 ? before : null })] : []));
+    ? [intervalBar({ low: rate.low, high: rate.high, now, before })] : []));
   cell("spark").replaceChildren(sparkline(training.map((one) => one.pass_at_1)));
   drawVerdict(cell("verdict"), key);
 }
@@ -153,13 +164,20 @@ function drawCharts() {
       .map(([x, value]) => ({ x, y: value.all.pass_at_1, low: value.all.low, high: value.all.high })),
   }));
   legend(at("eval-legend"), evals);
-  lineChart(at("eval-chart"), { series: evals, xMax: model.total, hint: "The first evaluation will appear here." });
+  lineChart(at("eval-chart"), { series: evals, xMax: model.total, hint: evalHint() });
   const raw = [...model.steps].sort((a, b) => a[0] - b[0]).filter(([, value]) => Number.isFinite(value.reward))
     .map(([x, value]) => ({ x, y: value.reward }));
   const smooth = smoothed(raw);
   const reward = [{ name: "each step", color: "c0", points: raw, thin: true }, { name: "smoothed (last 5 steps)", color: "c0", points: smooth }];
   legend(at("reward-legend"), reward.slice(1));
-  lineChart(at("reward-chart"), { series: reward, xMax: model.total, hint: "The first training step will appear here." });
+  lineChart(at("reward-chart"), { series: reward, xMax: model.total, hint: stepHint() });
+}
+
+const evalHint = () => hasEnded(model) ? "No evaluation was completed." : "The first evaluation will appear here.";
+
+function stepHint() {
+  if (state.kind === "eval") return "An evaluation takes no training steps.";
+  return hasEnded(model) ? "No training step was completed." : "The first training step will appear here.";
 }
 
 function smoothed(points) {
@@ -183,11 +201,24 @@ function drawEvents() {
 }
 
 function drawTabs() {
-  at("tabs").replaceChildren(...[...model.evals.keys()].map((name) => {
-    const button = html("button", { type: "button", role: "tab", "aria-selected": String(name === decoding) }, name);
-    button.addEventListener("click", () => { decoding = name; schedule(); });
-    return button;
-  }));
+  const names = [...model.evals.keys()];
+  if (at("tabs").childElementCount !== names.length) at("tabs").replaceChildren(...names.map(tab));
+  for (const button of at("tabs").children) {
+    const isChosen = button.textContent === decoding;
+    button.setAttribute("aria-selected", String(isChosen));
+    button.tabIndex = isChosen ? 0 : -1;
+  }
+}
+
+function tab(name) {
+  const button = html("button", { type: "button", role: "tab" }, name);
+  button.addEventListener("click", () => { decoding = name; schedule(); });
+  button.addEventListener("keydown", (press) => {
+    const next = { ArrowLeft: button.previousElementSibling, ArrowRight: button.nextElementSibling }[press.key];
+    next?.click();
+    next?.focus();
+  });
+  return button;
 }
 
 function draw() {
@@ -205,6 +236,13 @@ if (takesSteps) at("by").addEventListener("change", (change) => { by = change.ta
 async function fetchRun() {
   const answer = await fetch(`/dashboard/runs/${state.run.id}/banner`, { headers: { accept: "application/json" } });
   if (answer.ok && model.status !== "running") setBanner(await answer.json());
+}
+
+// What can be done depends on the status. An open form stays until it is closed or sent.
+async function fetchActions() {
+  if (at("actions").querySelector("details[open]")) return;
+  const answer = await fetch(`/dashboard/runs/${state.run.id}/actions`);
+  if (answer.ok) at("actions").replaceWith(new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("actions"));
 }
 
 // The cost of machines changes by the minute, and with every event about them.
@@ -231,7 +269,7 @@ async function fetchMachines() {
 }
 
 async function fetchReport() {
-  if (!takesSteps) return;
+  if (!takesSteps || ![...model.evals.values()].some((points) => points.size > 1)) return;
   const answer = await fetch(`/v1/runs/${state.run.id}/evals/report`, { headers: { accept: "application/json" } });
   if (answer.ok) {
     const fresh = await answer.json();
@@ -252,6 +290,7 @@ function follow() {
     stream.addEventListener(type, (message) => { apply(model, JSON.parse(message.data)); schedule(); });
   }
   if (state.report) stream.addEventListener(state.report, () => location.reload());
+  stream.addEventListener("checkpoint.saved", fetchActions);
   stream.addEventListener("eval.completed", () => { if (!hasEnded(model)) fetchReport(); });
   for (const type of MACHINE_EVENTS) stream.addEventListener(type, fetchMachines);
   stream.addEventListener("end", () => {

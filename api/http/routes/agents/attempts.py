@@ -10,8 +10,9 @@ from api.runs import store
 from api.runs.errors import AttemptNotClaimed, AttemptSuperseded, UnknownToken
 from api.runs.journal import utc_now
 from api.scheduling.rented import nodes
-from api.scheduling.rented.bootstrap import claim
+from api.scheduling.rented.bootstrap import SecretSources, claim
 from api.tables.access.identity import NotAuthenticated
+from api.tables.access.secrets.errors import SecretUnreadable
 from hillclimb.protocol.launch import BootstrapClaim, EndReport, NodeBeat, NodePlan, NodeReply
 
 NUM_TO_ENQUEUE = 5
@@ -26,10 +27,12 @@ NEEDS_TOKEN = documented(*UNKNOWN, KINDS[NotAuthenticated])
     "/claim",
     operation_id="claim_cluster_attempt",
     summary="Claim the attempt of a cluster",
-    responses={**documented(KINDS[AttemptSuperseded], KINDS[AttemptNotClaimed])},
+    responses={
+        **documented(KINDS[AttemptSuperseded], KINDS[AttemptNotClaimed], KINDS[SecretUnreadable])
+    },
 )
 def claim_cluster_attempt(services: ServicesDep, body: BootstrapClaim) -> NodePlan:
-    """Return the plan of the attempt, with its token and the operator's secrets for nodes.
+    """Return the plan of the attempt, with its token, its secrets and the operator's.
 
     Only one job gets it. The same job, by its nonce, may repeat the request if a response was
     lost: the new token replaces the previous one. On `attempt_superseded` the node exits. Further
@@ -44,7 +47,7 @@ def claim_cluster_attempt(services: ServicesDep, body: BootstrapClaim) -> NodePl
             body,
             secret=secret,
             ingest_url=f"{reached}/v1/ingest",
-            secrets=services.node_secrets,
+            secrets=SecretSources(operators=services.node_secrets, keyring=services.keyring),
             now=utc_now(),
         )
 

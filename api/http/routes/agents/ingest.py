@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_batch
 from api.http.requests.context import RawBody, ServicesDep, Token

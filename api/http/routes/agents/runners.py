@@ -77,11 +77,13 @@ def heartbeat(
     responses={204: {"description": "No scheduled attempt"}, **UNKNOWN},
 )
 def claim(services: ServicesDep, caller: RunnerKey, runner_id: RunnerId) -> LaunchPlan | Response:
-    """Return the launch plan with the attempt's token, which no other response has."""
+    """Return the launch plan with the attempt's token and secrets, which no other response has."""
     ingest_url = services.settings.public_url.rstrip("/") + "/v1/ingest"
     with services.database.transaction() as session:
         runner = runners.get_runner(session, caller.project_id, runner_id)
-        plan = runners.claim(session, runner, ingest_url=ingest_url, now=utc_now())
+        plan = runners.claim(
+            session, runner, ingest_url=ingest_url, keyring=services.keyring, now=utc_now()
+        )
     return plan if plan is not None else Response(status_code=204)
 
 

@@ -18,6 +18,7 @@ from api.runs import store as runs
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
 from api.tables import ProjectLimits
+from api.tables.access.grants.charging import GrantExhausted, charge_extension
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.payloads.clusters import ClusterList, ProjectClusters
 from hillclimb.protocol.payloads.costs import BudgetPayload, LimitsPayload
@@ -96,7 +97,7 @@ def get_budget(services: ServicesDep, caller: Reader, run_id: RunId) -> BudgetPa
     "/runs/{run_id}/budget",
     operation_id="extend_budget",
     summary="Extend the budget of a run",
-    responses={**documented(*REFUSALS, KINDS[RunNotFound], KINDS[NoBudget])},
+    responses={**documented(*REFUSALS, KINDS[RunNotFound], KINDS[NoBudget], KINDS[GrantExhausted])},
 )
 def extend_budget(
     services: ServicesDep, caller: Writer, run_id: RunId, body: ExtendBudget
@@ -107,6 +108,7 @@ def extend_budget(
         budgets.extend(
             session, run, usd=body.usd, hours=body.hours, granted_by=caller.actor, now=utc_now()
         )
+        charge_extension(session, caller, usd=body.usd, hours=body.hours)
         return describe_budget(session, run, now=utc_now())
 
 

@@ -31,7 +31,7 @@ from api.datasets.request import parse_request
 from api.datasets.sources import allowed_prefixes
 from api.datasets.tool_token_counts import tools_in_project
 from api.datasets.work.process import JobLimits
-from api.http.openapi import upload_body
+from api.http.document.openapi import upload_body
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.context import Reader, Services, ServicesDep, Writer
 from api.http.requests.cursor import read_cursor, sign_cursor

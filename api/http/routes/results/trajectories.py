@@ -43,6 +43,8 @@ class TrajectoryQuery(BaseModel):
     task_key: Text = None
     failed: bool | None = None
     """True: graded rollouts that did not pass; false: those that did."""
+    pattern: Text = None
+    """Name of a failure pattern that the rollout shows, as found when it ended."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str | None, Field(max_length=1000)] = None
 

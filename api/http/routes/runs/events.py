@@ -78,7 +78,7 @@ def stream_events(
     """Stream past events, then new ones; a client that reconnects sends its last `id`."""
     with open_run(services, caller, run_id):
         pass
-    frames = follow(request.app.state.hub, run_id, _position(last_event_id, after))
+    frames = follow(request.app.state.hub, run_id, _position(last_event_id, after), caller=caller)
     return StreamingResponse(frames, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
 
-from api.http.requests.context import Reader, ServicesDep
+from fastapi import APIRouter, Path
+
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader, ServicesDep, Writer
 from api.http.requests.reads import PROBLEMS, RunId, open_run
+from api.runs.errors import GuardTripNotFound
 from api.runs.journal import utc_now
-from api.scheduling.limits.guards.report import build_guards
-from hillclimb.protocol.payloads.events import GuardsPayload
+from api.runs.store import lock_run
+from api.scheduling.limits.guards.report import build_guards, episode_of
+from api.scheduling.limits.guards.trips import acknowledge
+from hillclimb.protocol.payloads.events import GuardsPayload, GuardTripPayload
 
 router = APIRouter(prefix="/v1/runs/{run_id}/guards", tags=["events"], responses=PROBLEMS)
 
@@ -21,3 +27,23 @@ def get_guards(services: ServicesDep, caller: Reader, run_id: RunId) -> GuardsPa
     """
     with open_run(services, caller, run_id) as (session, run):
         return build_guards(session, run, now=utc_now())
+
+
+@router.post(
+    "/{guard}/acknowledge",
+    operation_id="acknowledge_guard",
+    summary="Acknowledge a guard that tripped",
+    responses={**documented(KINDS[GuardTripNotFound])},
+)
+def acknowledge_guard(
+    services: ServicesDep,
+    caller: Writer,
+    run_id: RunId,
+    guard: Annotated[str, Path(max_length=60, examples=["no_signal"])],
+) -> GuardTripPayload:
+    """Note that the caller has seen the guard's newest episode; the first to say so stays."""
+    with services.database.transaction() as session:
+        run = lock_run(session, run_id, project_id=caller.project_id)
+        now = utc_now()
+        row = acknowledge(session, run, guard, number=None, actor=caller.actor, now=now)
+        return episode_of(row)

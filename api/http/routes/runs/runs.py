@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
@@ -11,10 +10,10 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime
 
 from api.admission.admission import Admitted
-from api.admission.fork import ForkRequest
+from api.admission.lineage.fork import ForkRequest
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.payloads.runs import describe_plan, describe_run, summarise_run
 from api.http.problems import INVALID, INVALID_SPEC, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_body, parse_spec
@@ -27,11 +26,14 @@ from api.http.requests.context import (
     request_key,
 )
 from api.http.requests.cursor import read_cursor, sign_cursor
+from api.http.requests.stopping import stop_and_enqueue
+from api.results.evals.conclusion import result_of_run
 from api.runs import store
 from api.runs.errors import (
     CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
+    DefaultsMisfit,
     ForkRejected,
     InvalidTransition,
     NothingToResume,
@@ -43,12 +45,17 @@ from api.runs.journal import utc_now
 from api.runs.status import RunStatus
 from api.runs.store import RunFilters
 from api.scheduling import control
+from api.tables.access.errors import QuotaExceeded
+from api.tables.access.grants.charging import GrantExhausted
 from api.tables.access.idempotency import IdempotencyKeyReused
-from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
+from api.tables.access.identity import NotAllowed, NotAuthenticated
+from api.tables.access.secrets.errors import SecretMissing
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
+from hillclimb.spec.section import MAX_TAGS, Tag
+from hillclimb.spec.sections import RunKind
 
-NUM_TO_ENQUEUE = 5
-"""Waiting runs to check when a slot may have become free."""
+MAX_RESULTS = 50
+"""Runs of a page with results: each costs a comparison of two evaluations."""
 
 router = APIRouter(
     prefix="/v1/runs",
@@ -66,6 +73,7 @@ IdempotencyKey = Annotated[
         description="A repeated request with the same key and body gets the first response.",
     ),
 ]
+WithResults = Annotated[bool, Query(description="With `result`, of at most 50 runs.")]
 SPEC_PROBLEMS = (
     MALFORMED,
     TOO_LARGE,
@@ -76,20 +84,35 @@ SPEC_PROBLEMS = (
     KINDS[RunNotFound],
     KINDS[DatasetUnusable],
     KINDS[NoEligibleHardware],
+    KINDS[QuotaExceeded],
+    KINDS[SecretMissing],
+    KINDS[DefaultsMisfit],
 )
 NO_RUN = KINDS[RunNotFound]
 
 
-def read_filters(
+def read_filters(  # noqa: PLR0913 (one per parameter of the query)
     status: Annotated[list[RunStatus] | None, Query()] = None,
     name: Annotated[str | None, Query(max_length=120, description="Part of the name.")] = None,
+    tag: Annotated[
+        list[Tag] | None,
+        Query(max_length=MAX_TAGS, description="Runs that have every one of these tags."),
+    ] = None,
+    match: Annotated[
+        str | None,
+        Query(min_length=1, max_length=120, description="The name, or the beginning of the id."),
+    ] = None,
+    kind: Annotated[RunKind | None, Query(description="Kind of the spec.")] = None,
     created_after: Annotated[AwareDatetime | None, Query()] = None,
     created_before: Annotated[AwareDatetime | None, Query()] = None,
 ) -> RunFilters:
     """Return the filters of the query string."""
     return RunFilters(
         status=tuple(sorted(status or ())),
+        kind=kind,
         name=name,
+        tags=tuple(sorted(set(tag or ()))),
+        match=match,
         created_after=created_after,
         created_before=created_before,
     )
@@ -104,7 +127,7 @@ Filters = Annotated[RunFilters, Depends(read_filters)]
     summary="Submit a run",
     status_code=201,
     response_model=RunPayload,
-    responses={**documented(*SPEC_PROBLEMS, KINDS[IdempotencyKeyReused])},
+    responses={**documented(*SPEC_PROBLEMS, KINDS[GrantExhausted], KINDS[IdempotencyKeyReused])},
     openapi_extra=json_body("RunSpec"),
 )
 def create_run(
@@ -148,9 +171,16 @@ def list_runs(
     filters: Filters,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
+    results: WithResults = False,  # noqa: FBT002 (a query parameter)
 ) -> RunList:
-    """Return one page; `next_cursor` leads to the next."""
-    return _page(services, caller.project_id, filters, cursor=cursor, limit=limit)
+    """Return one page; `next_cursor` leads to the next.
+
+    With `results=true` each run has pass@1 of its first and last evaluation, and the verdict.
+    """
+    if results:
+        limit = min(limit, MAX_RESULTS)
+    page = (cursor, limit)
+    return _page(services, caller.project_id, filters, page, with_results=results)
 
 
 @router.get(
@@ -175,7 +205,7 @@ def cancel_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
     """Cancel a run; a running trainer saves a checkpoint first. Idempotent."""
-    return _stop(services, caller, run_id, background, control.cancel)
+    return stop_and_enqueue(services, caller, run_id, background, control.cancel)
 
 
 @router.post(
@@ -188,7 +218,7 @@ def pause_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
     """Pause a run and release its slot or cluster; its trainer saves a checkpoint first."""
-    return _stop(services, caller, run_id, background, control.pause)
+    return stop_and_enqueue(services, caller, run_id, background, control.pause)
 
 
 @router.post(
@@ -204,6 +234,8 @@ def pause_run(
             KINDS[RunImported],
             KINDS[NothingToResume],
             KINDS[SpecOutdated],
+            KINDS[QuotaExceeded],
+            KINDS[GrantExhausted],
             KINDS[IdempotencyKeyReused],
         ),
     },
@@ -228,7 +260,11 @@ def resume_run(
     response_model=ForkPayload,
     responses={
         **documented(
-            NO_RUN, *SPEC_PROBLEMS, INVALID, KINDS[ForkRejected], KINDS[IdempotencyKeyReused]
+            NO_RUN,
+            *SPEC_PROBLEMS,
+            KINDS[ForkRejected],
+            KINDS[GrantExhausted],
+            KINDS[IdempotencyKeyReused],
         )
     },
     openapi_extra=json_body("ForkRequest"),
@@ -253,27 +289,15 @@ def fork_run(
     return _answer(services, admitted, background)
 
 
-def _stop(
-    services: Services,
-    caller: Principal,
-    run_id: str,
-    background: BackgroundTasks,
-    act: Callable[..., None],
-) -> RunPayload:
-    """Cancel or pause a run, and enqueue it and the runs that may get its slot."""
-    with services.database.transaction() as session:
-        run = store.lock_run(session, run_id, project_id=caller.project_id)
-        act(session, run, actor=caller.actor, now=utc_now())
-        waiting = store.next_waiting(session, caller.project_id, limit=NUM_TO_ENQUEUE)
-        session.flush()
-        payload = describe_run(session, run)
-    background.add_task(services.task_queue.enqueue, [run_id, *waiting])
-    return payload
-
-
 def _page(
-    services: Services, project_id: str, filters: RunFilters, *, cursor: str | None, limit: int
+    services: Services,
+    project_id: str,
+    filters: RunFilters,
+    page_of: tuple[str | None, int],
+    *,
+    with_results: bool,
 ) -> RunList:
+    cursor, limit = page_of
     scope = {"project": project_id, "filters": repr(filters)}
     after = None
     if cursor is not None:
@@ -281,10 +305,11 @@ def _page(
         after = (datetime.fromisoformat(moment), run_id)
     with services.database.transaction() as session:
         runs = store.list_runs(session, project_id, filters, after=after, limit=limit + 1)
-    page, has_more = runs[:limit], len(runs) > limit
+        page, has_more = runs[:limit], len(runs) > limit
+        results = [result_of_run(session, run) if with_results else None for run in page]
     position = [page[-1].created_at.isoformat(), page[-1].id] if has_more else None
     return RunList(
-        data=[summarise_run(run) for run in page],
+        data=[summarise_run(*pair) for pair in zip(page, results, strict=True)],
         has_more=has_more,
         next_cursor=sign_cursor(position, scope, secret=services.cursor_secret)
         if position

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from api.admission.campaigns import launch, store
 from api.admission.campaigns.errors import CampaignNotFound, CampaignRejected
 from api.admission.campaigns.table import build_table
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.payloads.campaigns import describe_campaign, summarise_campaign
 from api.http.problems import INVALID, INVALID_SPEC, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_campaign
@@ -22,6 +22,7 @@ from api.runs.errors import CheckpointNotFound, RunNotFound
 from api.runs.journal import utc_now
 from api.tables import Campaign, Run
 from api.tables.access import idempotency
+from api.tables.access.grants.charging import GrantExhausted
 from api.tables.access.idempotency import IdempotencyKeyReused, StoredResponse
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from hillclimb.protocol.payloads.studies.campaigns import (
@@ -56,6 +57,7 @@ NO_CAMPAIGN = KINDS[CampaignNotFound]
             KINDS[CampaignRejected],
             KINDS[RunNotFound],
             KINDS[CheckpointNotFound],
+            KINDS[GrantExhausted],
             KINDS[IdempotencyKeyReused],
         )
     },
@@ -147,7 +149,7 @@ def get_campaign_table(
     "/{campaign_id}/retry",
     operation_id="retry_campaign",
     summary="Launch the cells again that have no result",
-    responses={**documented(NO_CAMPAIGN)},
+    responses={**documented(NO_CAMPAIGN, KINDS[GrantExhausted])},
 )
 def retry_campaign(
     services: ServicesDep, caller: Writer, campaign_id: CampaignId, background: BackgroundTasks

@@ -25,7 +25,7 @@ from api.admission.experiments.request import (
 )
 from api.admission.experiments.results import build_results
 from api.admission.experiments.sweeps import launch_sweep
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.payloads.experiments import describe_experiment, summarise_experiments
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_body
@@ -33,6 +33,7 @@ from api.http.requests.context import RawBody, Reader, Services, ServicesDep, Wr
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
 from api.tables import Run
+from api.tables.access.grants.charging import GrantExhausted
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from hillclimb.protocol.payloads.studies.experiments import (
     ExperimentFigures,
@@ -194,7 +195,7 @@ def remove_experiment_run(
     operation_id="sweep_experiment",
     summary="Launch the runs of a sweep",
     response_model=ExperimentPayload,
-    responses={**documented(*BODY, NO_EXPERIMENT)},
+    responses={**documented(*BODY, NO_EXPERIMENT, KINDS[GrantExhausted])},
     openapi_extra=json_body("SweepSpec"),
 )
 def sweep_experiment(

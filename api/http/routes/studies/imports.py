@@ -17,7 +17,7 @@ from api.admission.imports.skyrl.options import SkyRLOptions
 from api.admission.imports.skyrl.run import import_skyrl
 from api.admission.imports.wandb.options import WandbOptions
 from api.admission.imports.wandb.run import import_wandb
-from api.http.openapi import file_body
+from api.http.document.openapi import file_body
 from api.http.payloads.runs import run_as_json
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.context import Services, ServicesDep, Writer

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 
-from api.http.openapi import json_body
+from api.http.document.openapi import json_body
 from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_body
 from api.http.requests.context import RawBody, Reader, ServicesDep, Writer, request_key

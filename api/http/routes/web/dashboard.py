@@ -1,7 +1,8 @@
-"""Pages of runs: the list, one run, and the static files of all pages."""
+"""The page of a run, and the static files of all pages."""
 
 from __future__ import annotations
 
+import json
 import mimetypes
 from typing import Annotated
 from urllib.parse import quote
@@ -10,57 +11,35 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from api.http.dashboard.headers import PAGE_HEADERS
-from api.http.dashboard.pages import list_row, run_banner, run_contents
-from api.http.dashboard.sessions import COOKIE, read_session
+from api.http.dashboard.pages import run_banner, run_contents
+from api.http.dashboard.reference import reference_page
+from api.http.dashboard.run.actions import actions_contents
+from api.http.dashboard.sessions import COOKIE, form_token
 from api.http.dashboard.templating import STATIC, render_page
 from api.http.problems import NOT_FOUND, Problem
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import open_run
-from api.runs import store
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
-from api.runs.store import RunFilters
-from api.tables.access.identity import NotAuthenticated, Principal, Scope
+from api.tables.access.identity import Principal, Scope
 
 router = APIRouter(include_in_schema=False)
 
-LIST_LIMIT = 100
 FILES = {path.name: path for path in STATIC.iterdir()}
 """The files that are served, by name; requests never name a path."""
 
 
-def visitor(request: Request, services: ServicesDep) -> Principal | None:
+def visitor(request: Request) -> Principal | None:
     """Return the principal of the browser's session; null without a valid one."""
-    cookie = request.cookies.get(COOKIE)
-    if cookie is None:
-        return None
-    try:
-        with services.database.transaction() as session:
-            return read_session(session, cookie, secret=services.cursor_secret, now=utc_now())
-    except NotAuthenticated:
-        return None
+    caller: Principal | None = request.state.caller
+    return caller
 
 
 Visitor = Annotated[Principal | None, Depends(visitor)]
 
 
-@router.get("/")
-def runs_page(services: ServicesDep, caller: Visitor) -> Response:
-    """Show the newest runs of the caller's project."""
-    if caller is None:
-        return redirect_to_login("/")
-    caller.require(Scope.RUNS_READ)
-    with services.database.transaction() as session:
-        runs = store.list_runs(
-            session, caller.project_id, RunFilters(), after=None, limit=LIST_LIMIT + 1
-        )
-        rows = [list_row(run, now=utc_now()) for run in runs[:LIST_LIMIT]]
-    is_moving = any(row["is_moving"] for row in rows)
-    return show_page("runs", runs=rows, has_more=len(runs) > LIST_LIMIT, is_moving=is_moving)
-
-
 @router.get("/runs/{run_id}")
-def run_page(services: ServicesDep, caller: Visitor, run_id: str) -> Response:
+def run_page(request: Request, services: ServicesDep, caller: Visitor, run_id: str) -> Response:
     """Show one run; its script keeps the page up to date."""
     if caller is None:
         return redirect_to_login(f"/runs/{run_id}")
@@ -68,7 +47,9 @@ def run_page(services: ServicesDep, caller: Visitor, run_id: str) -> Response:
     try:
         with open_run(services, caller, run_id) as (session, run):
             contents = run_contents(session, run, now=utc_now())
-            return show_page("run", **contents)
+            token = form_token(request.cookies.get(COOKIE, ""), secret=services.cursor_secret)
+            actions = actions_contents(session, run, caller, token=token)
+            return show_page("run", **contents, actions=actions)
     except RunNotFound as error:
         return show_page("problem", status=404, title="No such run", detail=str(error))
 
@@ -78,6 +59,13 @@ def banner(services: ServicesDep, caller: Reader, run_id: str) -> Response:
     """Return the banner: a sentence on the run's status."""
     with open_run(services, caller, run_id) as (session, run):
         return JSONResponse(run_banner(session, run, now=utc_now()))
+
+
+@router.get("/docs")
+def docs_page(request: Request) -> Response:
+    """Show the reference of the API; needs no network and no key, as `/openapi.json`."""
+    page = reference_page(json.dumps(request.app.openapi()))
+    return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
 @router.get("/static/{name}")

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from api.http.dashboard.headers import PAGE_HEADERS
 from api.http.dashboard.machines import clusters_contents, machines_contents
+from api.http.dashboard.run.log_text import plain_text
 from api.http.dashboard.templating import render_page
 from api.http.requests.context import Reader, Services, ServicesDep
 from api.http.requests.reads import open_run
@@ -97,6 +98,7 @@ def log_page(
         levels=LEVELS,
         filter_=filter_,
         page=page,
+        text=plain_text(page.text),
         after=after,
         more=urlencode(filters | {"attempt": number, "after": page.next_offset}),
     )

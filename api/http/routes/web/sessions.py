@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 from urllib.parse import parse_qs
 
@@ -15,6 +16,7 @@ from api.http.dashboard.sessions import (
     SESSION_S,
     mint_code,
     open_session,
+    read_session,
     redeem_code,
 )
 from api.http.dashboard.templating import render_page
@@ -22,7 +24,8 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import RawBody, Services, ServicesDep, principal_with
 from api.runs.journal import utc_now
 from api.tables.access.identity import NotAuthenticated, Principal, Scope, authenticate
-from hillclimb.protocol.payloads.service import SessionCodePayload
+from api.tables.access.members import end_sessions
+from hillclimb.protocol.payloads.projects.service import SessionCodePayload
 
 router = APIRouter(tags=["browser"])
 
@@ -56,12 +59,12 @@ def login_page(
 ) -> Response:
     """Show the form, or redeem a code and redirect."""
     if code is None:
-        return _form(next)
+        return form(next, has_provider=services.provider is not None)
     try:
         with services.database.transaction() as session:
             principal = redeem_code(session, code, now=utc_now())
     except NotAuthenticated as error:
-        return _form(next, problem=str(error))
+        return form(next, problem=str(error), has_provider=services.provider is not None)
     return _enter(request, services, principal, next)
 
 
@@ -72,40 +75,65 @@ def login(request: Request, services: ServicesDep, body: RawBody) -> Response:
     key, target = fields.get("key", [""])[0].strip(), fields.get("next", ["/"])[0]
     try:
         with services.database.transaction() as session:
-            principal = authenticate(session, key)
+            principal = authenticate(session, key, now=utc_now())
         principal.require(Scope.RUNS_READ)
     except NotAuthenticated as error:
-        return _form(target, problem=str(error))
+        return form(target, problem=str(error), has_provider=services.provider is not None)
     return _enter(request, services, principal, target)
 
 
 @router.post("/logout", include_in_schema=False)
-def logout() -> Response:
-    """End the session of this browser."""
+def logout(request: Request, services: ServicesDep) -> Response:
+    """End the session of this browser, and every session of a person."""
+    cookie = request.cookies.get(COOKIE)
+    now = utc_now()
+    with suppress(NotAuthenticated), services.database.transaction() as session:
+        caller = read_session(session, cookie or "", secret=services.cursor_secret, now=now)
+        if caller.key_id is None and caller.person_id is not None:
+            end_sessions(session, caller.person_id, now=now)
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(COOKIE)
     return response
 
 
-def _form(target: str, *, problem: str | None = None) -> Response:
-    page = render_page("login", signed_in=False, next=_local(target), problem=problem)
+def form(target: str, *, problem: str | None = None, has_provider: bool = False) -> Response:
+    """Return the sign-in form, with the problem of the last try."""
+    page = render_page(
+        "login",
+        signed_in=False,
+        next=local(target),
+        problem=problem,
+        has_provider=has_provider,
+    )
     return HTMLResponse(page, status_code=401 if problem else 200, headers=PAGE_HEADERS)
 
 
 def _enter(request: Request, services: Services, principal: Principal, target: str) -> Response:
-    response = RedirectResponse(_local(target), status_code=303, headers=PAGE_HEADERS)
+    response = RedirectResponse(local(target), status_code=303, headers=PAGE_HEADERS)
+    set_session(response, request, services, principal)
+    return response
+
+
+def set_session(
+    response: Response, request: Request, services: Services, principal: Principal
+) -> None:
+    """Set the cookie of a new session."""
     response.set_cookie(
         COOKIE,
         open_session(principal, secret=services.cursor_secret, now=utc_now()),
         max_age=SESSION_S,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=is_secure(request, services),
     )
-    return response
 
 
-def _local(target: str) -> str:
+def is_secure(request: Request, services: Services) -> bool:
+    """Return True where browsers reach the service by https, a proxy in front of it included."""
+    return request.url.scheme == "https" or services.settings.link_base.startswith("https://")
+
+
+def local(target: str) -> str:
     """Return the target if it is a path of this site, else `/`."""
     is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
     return target if is_path and target.isprintable() and "\\" not in target else "/"

@@ -22,7 +22,7 @@ from hillclimb.spec.monitoring.guards import GUARDS, GuardSpec
 
 def build_guards(session: Session, run: Run, *, now: datetime) -> GuardsPayload:
     """Return the guards as of the last completed step, and their episodes."""
-    episodes = [_episode(each) for each in trips.newest_trips(session, run.id)]
+    episodes = [episode_of(each) for each in trips.newest_trips(session, run.id)]
     section = guards_of(run)
     if section is None:
         return GuardsPayload(run_id=run.id, guards=[], trips=episodes)
@@ -78,7 +78,8 @@ def _next_check(run: Run, name: str) -> str:
     return "after the next evaluation" if name in AFTER_EVAL else "after the next step"
 
 
-def _episode(row: GuardTrip) -> GuardTripPayload:
+def episode_of(row: GuardTrip) -> GuardTripPayload:
+    """Return an episode as the response has it."""
     evidence = GuardEvidence.model_validate(row.evidence)
     return GuardTripPayload.of(
         {
@@ -93,5 +94,7 @@ def _episode(row: GuardTrip) -> GuardTripPayload:
             "tripped_at": row.tripped_at,
             "cleared_at": row.cleared_at,
             "cleared_step": row.cleared_step,
+            "acknowledged_at": row.acknowledged_at,
+            "acknowledged_by": row.acknowledged_by,
         }
     )

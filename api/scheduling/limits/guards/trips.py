@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from api.runs.errors import GuardTripNotFound
 from api.runs.journal import SERVICE, Draft, append
 from api.runs.status import DesiredState
 from api.scheduling import control
@@ -98,6 +99,34 @@ def clear(session: Session, run: Run, episode: GuardTrip, message: str, *, now: 
         message=f"{episode.guard}: {message}",
     )
     _report(session, run, CLEARED, data, now=now)
+
+
+def acknowledge(
+    session: Session, run: Run, guard: str, *, number: int | None, actor: str, now: datetime
+) -> GuardTrip:
+    """Note who has seen an episode; null is the guard's newest. The first to say so stays.
+
+    The guard goes on as before: only its message has been read. The run is locked. Raises
+    GuardTripNotFound.
+    """
+    query = select(GuardTrip).where(GuardTrip.run_id == run.id, GuardTrip.guard == guard)
+    if number is not None:
+        query = query.where(GuardTrip.number == number)
+    episode = session.scalar(query.order_by(GuardTrip.number.desc()).limit(1))
+    if episode is None:
+        which = "has not tripped" if number is None else f"has no episode {number}"
+        raise GuardTripNotFound(
+            f"Guard {guard} of run {run.id} {which}: GET /v1/runs/{run.id}/guards lists those that"
+            " have."
+        )
+    if episode.acknowledged_at is None:
+        episode.acknowledged_at, episode.acknowledged_by = now, actor
+        # Streams of an ended run are closed, so it gets no more events.
+        if run.ended_at is None:
+            data = {"guard": guard, "number": episode.number, "step": episode.step}
+            draft = Draft(type="guard.acknowledged", at=now, actor=actor, data=data)
+            append(session, run, [draft])
+    return episode
 
 
 def _report(

@@ -12,6 +12,7 @@ from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.exits import Exit
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.client.spec_file import read_spec
@@ -38,7 +39,13 @@ SHOWN_SIZES = (2, 4, 6, 8, 10, 12, 16)
     "spec_file", metavar="[SPEC]", required=False, type=click.Path(path_type=Path, dir_okay=False)
 )
 @SET
-@click.option("--show", "run_id", metavar="RUN", help="Print the results of an earlier probe.")
+@click.option(
+    "--show",
+    "run_id",
+    metavar="RUN",
+    type=RUN_REFERENCE,
+    help="Print the results of an earlier probe.",
+)
 @command
 def probe(
     *, spec_file: Path | None, assignments: tuple[str, ...], run_id: str | None, as_json: bool

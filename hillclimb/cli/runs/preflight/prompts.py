@@ -15,6 +15,7 @@ from hillclimb.cli.runs.submission.submit import SET, SPEC
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import HillclimbError
 from hillclimb.client.spec_file import read_spec
@@ -26,7 +27,8 @@ from hillclimb.protocol.payloads.results.prompts import (
 )
 from hillclimb.protocol.payloads.statuses import RunStatus
 
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
+ENDED = frozenset({"succeeded", "failed", "cancelled", "paused"})
+"""Statuses after which a preview makes no more progress by itself."""
 POLL_S = 0.3
 COLUMNS = (
     *("environment", "tasks>", "tools>", "system>", "tool lines>", "task>", "total>"),
@@ -39,7 +41,7 @@ class PreviewFailed(HillclimbError):
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--env", help="Only this environment.")
 @click.option("--task", help="Print the prompt of this task in full.")
 @click.option("--show", is_flag=True, help="Print every prompt that the run stored in full.")
@@ -110,7 +112,8 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
     """Wait for the end of a preview as long as it makes progress.
 
     Raises:
-        PreviewFailed: it did not succeed, or made no progress for `wait_s` (then it is cancelled).
+        PreviewFailed: it did not succeed, or it is paused or made no progress for `wait_s` (then it
+            is cancelled).
     """
     run = client.run(run_id)
     last_seq, deadline = run.last_seq, time.monotonic() + wait_s
@@ -123,6 +126,8 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
             raise PreviewFailed(f"{run_id} made no progress for {wait_s:g} s: {why}")
         time.sleep(POLL_S)
         run = client.run(run_id)
+    if run.status is RunStatus.PAUSED:
+        client.cancel(run_id)
     if run.status is not RunStatus.SUCCEEDED:
         message = run.end_reason.message if run.end_reason is not None else None
         raise PreviewFailed(f"{run_id} {run.status}: {message}")

@@ -15,6 +15,7 @@ from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.console import json_of, out, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.exits import Exit
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.client.spec_file import read_spec
@@ -33,7 +34,13 @@ PAGE = 1000
     "spec_file", metavar="[SPEC]", required=False, type=click.Path(path_type=Path, dir_okay=False)
 )
 @SET
-@click.option("--show", "run_id", metavar="RUN", help="Print the results of an earlier validation.")
+@click.option(
+    "--show",
+    "run_id",
+    metavar="RUN",
+    type=RUN_REFERENCE,
+    help="Print the results of an earlier validation.",
+)
 @click.option(
     "--exclude", "excludes", is_flag=True, help="Exclude tasks that failed from later versions."
 )

@@ -24,6 +24,7 @@ from hillclimb.cli.terminal.console import (
     print_text,
     table,
 )
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.capsule.figures import CapsuleEval, capsule_evals
 from hillclimb.client.capsule.fork import (
     capsule_spec,
@@ -48,7 +49,7 @@ def capsule() -> None:
 
 
 @capsule.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option(
     "--to",
     "target",

@@ -18,6 +18,7 @@ from hillclimb.cli.runs.results.report import (
 )
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.protocol.payloads.results.comparison import (
     BehaviourPair,
     ConfigDifference,
@@ -34,8 +35,8 @@ FIGURES = ("turns", "tool_calls", "tool_errors", "repeated_calls", "tokens_of_pa
 
 
 @main.command()
-@click.argument("a", metavar="A[@STEP]")
-@click.argument("b", metavar="B[@STEP]")
+@click.argument("a", metavar="A[@STEP]", type=RUN_AT_STEP)
+@click.argument("b", metavar="B[@STEP]", type=RUN_AT_STEP)
 @click.option("-k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k.")
 @click.option("--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True)
 @click.option(

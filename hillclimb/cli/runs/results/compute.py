@@ -6,6 +6,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.compute import (
     ComputeAmounts,
     ComputePayload,
@@ -19,7 +20,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @command
 def compute(*, run_id: str, as_json: bool) -> None:
     """Show what RUN took: rollouts, tokens and FLOPs of training and of evaluations.

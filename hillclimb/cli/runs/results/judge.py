@@ -12,7 +12,7 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import VERDICT_STYLE
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table
 from hillclimb.client.errors import TableTextError
-from hillclimb.client.printed_table import read_printed_table
+from hillclimb.client.imports.printed_table import read_printed_table
 from hillclimb.protocol.payloads.results.reports import PossibleVerdictsPayload, Span
 
 COLUMNS = ("environment", "n>", "printed", "p>", "verdict")

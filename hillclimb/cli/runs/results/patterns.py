@@ -7,6 +7,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import p_value_text
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.patterns import PatternPayload
 
 COLUMNS = ("pattern", "severity", "before %>", "after %>", "p>", "status")
@@ -14,7 +15,7 @@ STYLES = {"fixed": "green", "improved": "green", "worse": "red", "needs_analysis
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--before", type=click.IntRange(min=0), metavar="STEP", help="Default: the first.")
 @click.option("--after", type=click.IntRange(min=0), metavar="STEP", help="Default: the last.")
 @click.option("--decoding", help="Default: the one with the highest temperature.")

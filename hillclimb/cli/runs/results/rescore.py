@@ -9,6 +9,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.scoring import THRESHOLD, print_scoring
 from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.evals import EvalList, RescoringPayload
 from hillclimb.protocol.payloads.results.patterns import PatternSearchPayload, PatternSearchResult
@@ -18,7 +19,7 @@ PRESENT = "present"
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option(
     "--threshold", type=THRESHOLD, metavar="SCORE", help="A rollout passes from this score on."
 )

@@ -6,6 +6,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import out, percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.signal import SignalFigures
 
 COLUMNS = (
@@ -21,7 +22,7 @@ COLUMNS = (
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--window", type=click.IntRange(min=1), help="Only the newest so many steps.")
 @click.option("--env", help="Only this environment.")
 @command

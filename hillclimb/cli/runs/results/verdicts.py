@@ -8,10 +8,11 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import by_option, print_report
 from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
 from hillclimb.cli.terminal.console import print_json
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--before", type=click.IntRange(min=0), help="Step of the earlier evaluation.")
 @click.option("--after", type=click.IntRange(min=0), help="Step of the later evaluation.")
 @click.option(

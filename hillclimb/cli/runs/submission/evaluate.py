@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
@@ -11,17 +10,16 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.client.client import Client
 from hillclimb.client.errors import NoCheckpoint
 from hillclimb.client.spec_file import assign
 from hillclimb.protocol.payloads.checkpoints import CheckpointPayload
-from hillclimb.protocol.payloads.runs import RunPayload
-
-MAX_NAME = 120
+from hillclimb.spec.preflight.evaluation import evaluation_of
 
 
 @main.command("eval")
-@click.argument("source", metavar="RUN[@STEP]")
+@click.argument("source", metavar="RUN[@STEP]", type=RUN_AT_STEP)
 @SET
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
 @command
@@ -30,7 +28,10 @@ def evaluate(*, source: str, assignments: tuple[str, ...], wait: bool, as_json: 
     run_id, _, step = source.partition("@")
     with connect() as client:
         checkpoint = _checkpoint(client, run_id, step)
-        spec = eval_spec(client.run(run_id), checkpoint)
+        run = client.run(run_id)
+        spec = evaluation_of(
+            run.spec, run_id=run.id, step=checkpoint.step, attempt=checkpoint.attempt
+        )
         for assignment in assignments:
             assign(spec, assignment)
         run = client.submit(spec)
@@ -40,18 +41,6 @@ def evaluate(*, source: str, assignments: tuple[str, ...], wait: bool, as_json: 
             print_json(run)
         else:
             out.print(f"{run.id}  {run.status}  {client.url}/runs/{run.id}")
-
-
-def eval_spec(run: RunPayload, checkpoint: CheckpointPayload) -> dict[str, Any]:
-    """Return the spec of a run that evaluates a checkpoint with its own run's settings."""
-    suffix = f" eval.{checkpoint.step}"
-    source = {"run_id": run.id, "step": checkpoint.step, "attempt": checkpoint.attempt}
-    spec: dict[str, Any] = run.spec | {
-        "name": run.name[: MAX_NAME - len(suffix)] + suffix,
-        "kind": "eval",
-        "lineage": {"resumed_from": source},
-    }
-    return spec
 
 
 def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointPayload:

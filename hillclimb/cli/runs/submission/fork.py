@@ -11,12 +11,13 @@ from hillclimb.cli.runs.results.compare import print_differences
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.console import out, print_json, print_text
+from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.client.spec_file import read_assignments
 from hillclimb.protocol.payloads.runs import ForkPayload
 
 
 @main.command()
-@click.argument("source", metavar="RUN[@STEP]")
+@click.argument("source", metavar="RUN[@STEP]", type=RUN_AT_STEP)
 @SET
 @click.option("--name", metavar="NAME", help="Default: the run's name with `fork` appended.")
 @click.option("--watch", "wait", is_flag=True, help="Follow the new run to its end.")

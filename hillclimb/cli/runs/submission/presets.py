@@ -28,7 +28,7 @@ def _print_all(client: Client, *, as_json: bool) -> None:
     if as_json:
         print_json(page)
     else:
-        print_table(table(("name", "about"), [[each.name, each.about] for each in page.data]))
+        print_table(table(("name", "about|"), [[each.name, each.about] for each in page.data]))
 
 
 def _print_one(client: Client, name: str, *, as_json: bool) -> None:

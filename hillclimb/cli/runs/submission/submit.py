@@ -16,7 +16,9 @@ from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.console import err, json_of, out, print_json
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.client.client import Client
+from hillclimb.client.errors import SpecFileError
 from hillclimb.client.spec_file import read_spec, with_assignments
+from hillclimb.hardware.presets.cloud import RENTED_CLOUDS, CloudRefused, on_cloud
 from hillclimb.protocol.payloads.runs import PlanPayload
 
 Json = dict[str, Any]
@@ -25,6 +27,11 @@ SPEC = click.argument("spec_file", metavar="SPEC", type=_FILE)
 SPEC_OR_NONE = click.argument("spec_file", metavar="[SPEC]", required=False, type=_FILE)
 PRESET = click.option(
     "--preset", "preset_name", metavar="NAME", help="Use this preset instead of a SPEC."
+)
+CLOUD = click.option(
+    "--cloud",
+    type=click.Choice(RENTED_CLOUDS),
+    help="Rent its machines from this cloud alone; any: from those it lists.",
 )
 SET = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override one key of the spec."
@@ -38,6 +45,7 @@ more."""
 @main.command()
 @SPEC_OR_NONE
 @PRESET
+@CLOUD
 @SET
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
 @click.option(
@@ -46,10 +54,11 @@ more."""
     help="Repeated submissions with this key create only one run.",
 )
 @command
-def submit(
+def submit(  # noqa: PLR0913 - one parameter per option
     *,
     spec_file: Path | None,
     preset_name: str | None,
+    cloud: str | None,
     assignments: tuple[str, ...],
     wait: bool,
     idempotency_key: str | None,
@@ -57,7 +66,7 @@ def submit(
 ) -> None:
     """Create a run from SPEC (YAML or JSON), or from a preset."""
     with connect() as client:
-        spec = _spec(client, spec_file, preset_name, assignments)
+        spec = _spec(client, spec_file, preset_name, cloud, assignments)
         run = client.submit(spec, idempotency_key=idempotency_key)
         may_warn = run.spec["data"].get("dataset") or run.spec["backend"].get("skypilot")
         if may_warn and not wait:
@@ -73,6 +82,7 @@ def submit(
 @main.command()
 @SPEC_OR_NONE
 @PRESET
+@CLOUD
 @SET
 @click.option(
     "--model-config",
@@ -90,10 +100,11 @@ def submit(
     help="Longest wait for prices that are not known yet.",
 )
 @command
-def plan(
+def plan(  # noqa: PLR0913 - one parameter per option
     *,
     spec_file: Path | None,
     preset_name: str | None,
+    cloud: str | None,
     assignments: tuple[str, ...],
     model_config: Path | None,
     wait_s: float,
@@ -105,7 +116,7 @@ def plan(
     arithmetic) and their prices.
     """
     with connect() as client:
-        planned = _plan(client, _spec(client, spec_file, preset_name, assignments), wait_s)
+        planned = _plan(client, _spec(client, spec_file, preset_name, cloud, assignments), wait_s)
     own = {} if model_config is None else {"estimates": estimates(planned.spec, model_config)}
     if not as_json:
         _print_advice(planned, own.get("estimates", []))
@@ -133,18 +144,28 @@ def _spec(
     client: Client,
     spec_file: Path | None,
     preset_name: str | None,
+    cloud: str | None,
     assignments: tuple[str, ...],
 ) -> Json:
-    """Return the spec of the file or of the preset, with the assignments applied.
+    """Return the spec of the file or of the preset, on the cloud, with the assignments applied.
 
     Raises:
         click.UsageError: both are named, or neither.
+        SpecFileError: the file rents no machines from a cloud.
     """
     if spec_file is not None and preset_name is None:
-        return read_spec(spec_file, assignments)
+        spec = read_spec(spec_file)
+        return with_assignments(spec if cloud is None else _moved(spec, cloud), assignments)
     if spec_file is None and preset_name is not None:
-        return with_assignments(client.preset(preset_name).spec, assignments)
+        return with_assignments(client.preset(preset_name, cloud=cloud).spec, assignments)
     raise click.UsageError("give a SPEC, or --preset NAME")
+
+
+def _moved(spec: Json, cloud: str) -> Json:
+    try:
+        return on_cloud(spec, cloud)
+    except CloudRefused as error:
+        raise SpecFileError(f"--cloud: {error}") from error
 
 
 def _print_warnings(client: Client, run_id: str) -> None:
@@ -180,5 +201,8 @@ def _print_advice(planned: PlanPayload, own_estimates: list[list[str]]) -> None:
         print_estimate(lines)
     if planned.spec.get("kind") == "train" and (line := _guards_by_policy(planned.spec["guards"])):
         err.print(line, style="dim", soft_wrap=True)
+    if planned.from_defaults:
+        keys = ", ".join(planned.from_defaults)
+        err.print(f"from the project's defaults: {keys}", style="dim", soft_wrap=True)
     for warning in planned.warnings:
         _warn(warning)

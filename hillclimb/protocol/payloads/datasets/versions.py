@@ -33,6 +33,8 @@ class EnvCountsPayload(Payload):
     difficulties: dict[str, int]
     """Tasks by difficulty ("1" to "3"), and those without one under "none"."""
     modalities: dict[str, int]
+    by_modality: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """`train`, `eval` and `unique_eval` of the tasks of each modality; empty in old versions."""
     with_minifleet_key: int
     """Tasks whose key has minifleet's form."""
 
@@ -59,6 +61,8 @@ class VersionSummary(Payload):
     num_envs: int
     num_lint_errors: int
     num_lint_warnings: int
+    note: str | None = None
+    """Free text of its people; everything else of a version stays as it was created."""
 
 
 class VersionList(Payload):

@@ -130,7 +130,7 @@ def test_a_run_leads_to_the_version_that_it_took(
     assert run.status_code == 201, run.text
     text = page(served, f"/runs/{run.json()['id']}")
     assert 'href="/datasets/fleet/versions/1">fleet@1</a>' in text
-    assert versions[0]["id"] in text
+    assert versions[0]["id"] in page(served, f"/runs/{run.json()['id']}/config")
 
 
 def of_kind(kind: str) -> RunSpec:

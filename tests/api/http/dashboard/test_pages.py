@@ -169,7 +169,9 @@ def test_a_waiting_run_says_why_it_waits(story: Story, served: Served) -> None:
     assert banner == {"tone": "", "text": "Position 1 in the queue. No runner is connected."}
 
 
-@pytest.mark.parametrize("name", ["run.js", "chart.js", "fold.js", "hillclimb.css", "icon.svg"])
+@pytest.mark.parametrize(
+    "name", ["run.js", "runs.js", "chart.js", "fold.js", "hillclimb.css", "icon.svg"]
+)
 def test_static_files_are_served_with_their_types(served: Served, name: str) -> None:
     with served.browser() as browser:
         answer = browser.get(f"/static/{name}")

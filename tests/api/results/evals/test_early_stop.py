@@ -7,6 +7,7 @@ from sqlalchemy import select
 from api.notices.render import render
 from api.results.evals.report import build_report
 from api.results.evals.table import eval_table
+from api.runs.journal import utc_now
 from api.runs.outbox import Claim
 from api.tables import RunEvent
 from hillclimb.protocol.events import EarlyStop, EvalCompleted
@@ -117,5 +118,5 @@ def test_slack_is_told_that_it_ended_early(story: Story) -> None:
         claim = Claim(
             id=1, run_id=run_id, kind="eval", payload={"seq": seq}, num_attempts=1, owner="me"
         )
-        blocks = render(session, claim, public_url="http://service").blocks
-    assert SENTENCE in str(blocks)
+        message = render(session, claim, public_url="http://service", now=utc_now())
+    assert SENTENCE in str(message.blocks)

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from api.admission import resume
+from api.admission.lineage import resume
 from api.runs import store
 from api.runs.errors import AttemptSuperseded
 from api.runs.status import RunStatus
@@ -224,8 +224,8 @@ def test_each_episode_is_one_message_to_slack(story: Story) -> None:
     guarded.steps([4], MIXED)
     guarded.steps([5, 6], ALIKE)
     with story.database.transaction() as session:
-        kinds = [message.kind for message in session.scalars(select(OutboxMessage))]
-    assert kinds == ["started", "guard", "guard"]
+        query = select(OutboxMessage.kind).order_by(OutboxMessage.id)
+        assert list(session.scalars(query)) == ["opened", "started", "guard", "guard"]
 
 
 def test_a_run_that_ends_by_itself_is_not_ended_by_a_guard(story: Story) -> None:

@@ -92,3 +92,11 @@ def test_a_plan_shows_the_resolved_guards(hc: Invoke, tmp_path: Path) -> None:
     assert list(resolved) == list(GUARDS)
     assert "stop: hopeless" in planned.stderr
     assert "off: idle_gpus" in planned.stderr
+
+
+def test_an_acknowledged_episode_says_by_whom(hc: Invoke, story: Story) -> None:
+    guarded = tripped(story)
+    shown = hc("guards", guarded.run_id, "--acknowledge", "no_signal")
+    assert shown.exit_code == 0, shown.output
+    assert "[alert, lasts, acknowledged by key:test]" in shown.stdout
+    assert hc("guards", guarded.run_id, "--acknowledge", "hopeless").exit_code == 7

@@ -132,3 +132,25 @@ def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Pa
     refused = hc("plan", str(spec), "--model-config", str(config), *AT_ONCE)
     assert refused.exit_code == Exit.USAGE
     assert "only Qwen3 is estimated" in refused.stderr
+
+
+def test_a_preset_is_found_by_its_old_name_and_moved_to_a_cloud(hc: Invoke) -> None:
+    old = ("plan", "--preset", "openenv-fleet-grpo", "--cloud", "lambda", *OWN, *AT_ONCE)
+    spec = json.loads(hc(*old).stdout)
+    assert [each["infra"] for each in spec["backend"]["skypilot"]["candidates"]] == ["lambda"]
+    assert spec["schedule"]["total_steps"] == 20 * 2000 // 4
+    renamed = from_json(hc("presets", "openenv-fleet-grpo-qwen3-8b-8gpu", "--json"))
+    assert renamed["name"] == "qwen3-8b-8xh100"
+    refused = hc("plan", "--preset", "fleet-tinker-grpo", "--cloud", "lambda")
+    assert (refused.exit_code, "rents machines" in refused.stderr) == (Exit.REFUSED, True)
+
+
+def test_a_spec_of_ones_own_is_moved_to_a_cloud(hc: Invoke, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(RENTED)
+    moved = hc("plan", str(spec), "--cloud", "lambda", *AT_ONCE)
+    candidates = json.loads(moved.stdout)["backend"]["skypilot"]["candidates"]
+    assert [each["infra"] for each in candidates] == ["lambda"]
+    spec.write_text("name: here\ndata: {env_keys: [booking]}")
+    refused = hc("plan", str(spec), "--cloud", "lambda")
+    assert (refused.exit_code, "this spec has none" in refused.stderr) == (Exit.USAGE, True)

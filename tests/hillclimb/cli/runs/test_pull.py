@@ -64,6 +64,23 @@ def saved(story: Story, store: BlobStore, files: Mapping[str, bytes] = FILES) ->
     return run_id
 
 
+def test_weights_of_another_checkpoint_are_not_overwritten_without_force(
+    story: Story, served: Served, blobs: BlobStore, tmp_path: Path
+) -> None:
+    run_id = saved(story, blobs)
+    directory = tmp_path / "w"
+    directory.mkdir()
+    (directory / "model.safetensors").write_bytes(b"of another step")
+    environment = {"HILLCLIMB_API_URL": served.url, "HILLCLIMB_API_KEY": served.key}
+    args = ["pull", run_id, str(directory)]
+    refused = CliRunner(mix_stderr=False).invoke(main, args, env=environment)
+    assert refused.exit_code != 0
+    assert "model.safetensors is there with other content" in refused.stderr
+    assert (directory / "model.safetensors").read_bytes() == b"of another step"
+    assert CliRunner().invoke(main, [*args, "--force"], env=environment).exit_code == 0
+    pull(served, run_id, directory)  # once more: nothing to do
+
+
 def pull(served: Served, run_id: str, directory: Path) -> None:
     environment = {"HILLCLIMB_API_URL": served.url, "HILLCLIMB_API_KEY": served.key}
     result = CliRunner(mix_stderr=False).invoke(

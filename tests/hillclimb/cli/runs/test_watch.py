@@ -1,15 +1,20 @@
 """Following a run that waits for somebody."""
 
+import io
 import json
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+from rich.console import Console
 
+from hillclimb.cli.runs.view import lines_of_event, render
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.client import Client
+from hillclimb.client.run_view import apply, from_run
 from hillclimb.stack.control import Connection
-from tests.hillclimb.client.payloads import event_frame, run_json
+from tests.hillclimb.client.payloads import event_frame, run_json, run_payload
 
 MESSAGE = "no space left in [runs/run_1]"
 
@@ -56,3 +61,40 @@ def test_a_pause_that_is_over_does_not_end_the_wait(capsys: pytest.CaptureFixtur
     with service.client() as client:
         assert follow_run(client, "run_1", as_json=True) == Exit.OK
     assert [json.loads(line)["seq"] for line in capsys.readouterr().out.splitlines()] == [1, 2]
+
+
+def test_a_run_that_starts_says_what_it_does_and_for_how_long() -> None:
+    began = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+    view = apply(from_run(run_payload()), "run.status_changed", {"to": "starting"}, began)
+    screen = Console(width=80, record=True, file=io.StringIO())
+    screen.print(render(view, began + timedelta(seconds=83)))
+    text = screen.export_text()
+    assert "1:23  starting: the trainer imports its libraries, loads the model" in text
+    running = apply(view, "run.status_changed", {"to": "running"}, began)
+    screen.print(render(running, began))
+    assert "0:00" not in screen.export_text()
+
+
+def test_colours_of_a_log_are_left_out_of_a_status() -> None:
+    reason = {
+        "code": "trainer_crashed",
+        "message": "last lines:\n\x1b[36m(EngineWorker)\x1b[0m gone",
+    }
+    view = apply(from_run(run_payload()), "run.status_changed", {"to": "failed", "reason": reason})
+    assert lines_of_event(view, "run.status_changed") == [
+        "status failed: last lines:\n(EngineWorker) gone"
+    ]
+
+
+def test_of_many_evaluations_the_first_and_the_newest_are_shown() -> None:
+    view = from_run(run_payload(status="running"))
+    for step in range(0, 60, 6):
+        rates = {"booking": {"pass_at_1": step / 100}}
+        data = {"step": step, "decoding": "sampled", "envs": rates, "all": rates["booking"]}
+        view = apply(view, "eval.completed", data)
+    screen = Console(width=80, record=True, file=io.StringIO())
+    screen.print(render(view))
+    text = screen.export_text()
+    assert "sampled @0" in text
+    assert "sampled @54" in text
+    assert "sampled @48" not in text

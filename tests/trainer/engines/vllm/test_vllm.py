@@ -15,6 +15,7 @@ import pytest_asyncio
 import torch
 from safetensors.torch import load_file, save_file
 
+from hillclimb.hardware.model.shipped import assets_dir
 from hillclimb.protocol.rundir import POLICY
 from tests.trainer.engines.vllm.late import NEEDS_VLLM, start_vllm
 from tests.trainer.weights.tampered import Tampered, drifted, nothing_of, one_bit_off, without
@@ -22,7 +23,6 @@ from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, WeightSyncMismatch
 from trainer.inputs.model.directory import load_policy
-from trainer.inputs.model.sources import assets_dir
 from trainer.learners.inline import InlineLearner
 from trainer.learners.model.models import LearnerOptions
 from trainer.types import Sample, SamplingParams

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from hillclimb.hardware.model.shipped import assets_dir
 from hillclimb.spec.training.model import ModelSpec
 from tests.trainer.engines.vllm.late import start_vllm
 from trainer.engines.vllm.options import VllmOptions
 from trainer.inputs.model.directory import load_policy
 from trainer.inputs.model.rope import resolve_rope
-from trainer.inputs.model.sources import assets_dir
 from trainer.learners.inline import InlineLearner
 from trainer.types import SamplingParams
 from trainer.weights.file_system import FileSystemSync

@@ -21,9 +21,10 @@ import pytest
 from hillclimb.blobs import locate
 from hillclimb.blobs.base import BlobMissing, StoreError, StoreFull, StoreRefused
 from hillclimb.blobs.disk import DiskStore
+from hillclimb.hardware.model import shipped
+from hillclimb.hardware.model.shipped import ASSETS_VARIABLE, assets_dir
 from trainer.errors import ModelUnavailable, StoreUnavailable
-from trainer.inputs.model import sources
-from trainer.inputs.model.sources import ASSETS_VARIABLE, assets_dir, resolve_source
+from trainer.inputs.model.sources import resolve_source
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -54,7 +55,7 @@ def test_from_a_wheel_they_are_beside_its_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(ASSETS_VARIABLE, raising=False)
-    monkeypatch.setattr(sources, "__file__", str(tmp_path / "trainer/inputs/model/sources.py"))
+    monkeypatch.setattr(shipped, "__file__", str(tmp_path / "hillclimb/hardware/model/shipped.py"))
     assert assets_dir() == tmp_path / "assets"
     (tmp_path / "hillclimb_assets").mkdir()
     assert assets_dir() == tmp_path / "hillclimb_assets"

@@ -41,3 +41,15 @@ def test_a_preview_that_falls_silent_is_given_up(clock: SimpleNamespace) -> None
     ):
         prompts._await_end(client, "run_1", 300.0)
     assert clock.now == 400.0
+
+
+def test_a_preview_that_is_paused_says_at_once_why(clock: SimpleNamespace) -> None:
+    reason = {"code": "environment_down", "category": "user", "retryable": False,
+              "message": "the OpenEnv server does not answer: start it"}  # fmt: skip
+    paused = httpx.Response(200, json=run_json(status="paused", last_seq=5, end_reason=reason))
+    with (
+        client_of(a_run("running", 4), paused, a_run("cancelled", 6)) as client,
+        pytest.raises(prompts.PreviewFailed, match="paused: the OpenEnv server does not answer"),
+    ):
+        prompts._await_end(client, "run_1", 300.0)
+    assert clock.now == 100.0

@@ -74,7 +74,7 @@ def test_a_probe_that_failed_before_it_reported_is_its_own_exit_code(
     assert "no such model" in done[0].stdout
 
 
-@pytest.mark.parametrize("arguments", [(), ("x.yaml", "--show", "run_1")])
+@pytest.mark.parametrize("arguments", [(), ("x.yaml", "--show", "run_0000000000000000000000000a")])
 def test_a_probe_needs_a_spec_or_a_run(hc: Invoke, arguments: tuple[str, ...]) -> None:
     result = hc("probe", *arguments)
     assert result.exit_code == Exit.USAGE

@@ -370,5 +370,5 @@ def test_a_validation_needs_a_spec_or_a_run(hc: Invoke) -> None:
     result = hc("validate")
     assert result.exit_code == Exit.USAGE
     assert "give a SPEC to validate, or --show RUN" in result.stderr
-    idle = hc("validate", "--show", "run_1", "--set", "data.env_keys=[github]")
+    idle = hc("validate", "--show", "run_" + 26 * "0", "--set", "data.env_keys=[github]")
     assert (idle.exit_code, "--set changes a SPEC" in idle.stderr) == (Exit.USAGE, True)

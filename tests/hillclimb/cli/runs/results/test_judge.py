@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hillclimb.client.errors import TableTextError
-from hillclimb.client.printed_table import read_printed_table
+from hillclimb.client.imports.printed_table import read_printed_table
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 LOG = """

@@ -1,0 +1,51 @@
+"""Applies the defaults of a project to submitted specs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy.orm import Session
+
+from api.runs.errors import DefaultsMisfit
+from api.tables.access.defaults import find_defaults
+from hillclimb.protocol.spec_problems import explain
+from hillclimb.spec.rules.project_defaults import Applied, ProjectDefaults, apply_defaults
+from hillclimb.spec.run import RunSpec
+
+
+def defaults_of(session: Session, project_id: str) -> ProjectDefaults:
+    """Return the defaults of a project; those of an earlier version lose keys that are gone."""
+    record = find_defaults(session, project_id)
+    stored = record.defaults if record is not None else {}
+    return ProjectDefaults.model_validate(stored, extra="ignore")
+
+
+def document_with_defaults(
+    session: Session, document: Mapping[str, Any], project_id: str
+) -> Applied:
+    """Return a spec as its user wrote it with the defaults of the keys that it leaves out."""
+    return apply_defaults(document, defaults_of(session, project_id))
+
+
+def with_defaults(
+    session: Session, spec: RunSpec, project_id: str
+) -> tuple[RunSpec, tuple[str, ...]]:
+    """Return the spec with the project's defaults, and the dotted keys that they set.
+
+    Raises DefaultsMisfit for a spec that is valid without them alone.
+    """
+    written = spec.model_dump(mode="json", exclude_unset=True)
+    applied = document_with_defaults(session, written, project_id)
+    if not applied.keys:
+        return spec, ()
+    try:
+        return RunSpec.model_validate(applied.document), applied.keys
+    except ValidationError as error:
+        problem = explain(error)[0]
+        raise DefaultsMisfit(
+            f"The spec is valid, but not with the project's defaults ({', '.join(applied.keys)}):"
+            f" {problem.pointer or '/'}: {problem.message}. Set the key in the spec (null: none),"
+            " or change `hillclimb project defaults`."
+        ) from error

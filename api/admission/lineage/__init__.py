@@ -1,0 +1,1 @@
+"""Runs that come from another run: forked, resumed, continued from a checkpoint."""

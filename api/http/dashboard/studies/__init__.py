@@ -1,0 +1,1 @@
+"""Contents of the pages about several runs: comparisons, experiments, campaigns, issues, signal."""

@@ -1,0 +1,204 @@
+"""The gate before every route: it looks at the token before anything reads the body.
+
+It finds the row of the route in `PERMISSIONS`, identifies the caller, counts the request against
+the key's rate, and opens the draft of the audit log. A route without a row is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from re import Pattern
+
+from fastapi import FastAPI, Request
+from sqlalchemy import select
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as Connection
+
+from api.http.dashboard.sessions import COOKIE, read_session
+from api.http.handlers import answer
+from api.http.requests.permissions import CHANGES, PERMISSIONS, SCOPE_OF, Access
+from api.http.requests.rates import Rates
+from api.http.requests.services import Services
+from api.runs.errors import UnknownToken
+from api.runs.journal import utc_now
+from api.scheduling.attempts import hash_token
+from api.tables import Attempt
+from api.tables.access import audit
+from api.tables.access.audit import AuditDraft
+from api.tables.access.errors import IdentityError, NotAllowed, NotAuthenticated
+from api.tables.access.identity import Principal, authenticate
+
+log = logging.getLogger(__name__)
+
+TARGETS = (
+    "run_id", "key_id", "campaign_id", "issue_id", "exclusion_id", "key", "email", "project_id",
+    "name",
+)  # fmt: skip
+"""Parameters of paths that name what a request changes, the most telling first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedRoute:
+    """A route as the gate knows it."""
+
+    name: str
+    """Method and path, as in `PERMISSIONS`."""
+    method: str
+    pattern: Pattern[str]
+
+
+def gated(routes: Iterable[Route]) -> tuple[GatedRoute, ...]:
+    """Return the routes in the order in which the application matches them."""
+    return tuple(
+        GatedRoute(name=f"{method} {route.path}", method=method, pattern=route.path_regex)
+        for route in routes
+        for method in sorted(route.methods or ())
+        if method != "HEAD"
+    )
+
+
+class Gate:
+    """Middleware that admits a request to its route, or refuses it with a problem."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[GatedRoute]) -> None:
+        self._app = app
+        self._routes = routes
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        """Pass on what matches no route: the application answers 404 or 405."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = None
+        for route in self._routes:
+            match = route.pattern.match(scope["path"])
+            if match and route.method == scope["method"]:
+                await self._enter(route, match.groupdict(), scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _enter(
+        self,
+        route: GatedRoute,
+        parameters: dict[str, str],
+        scope: Connection,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        request = Request(scope)
+        access = PERMISSIONS.get(route.name)
+        try:
+            caller = await _admitted(request, access)
+        except (IdentityError, UnknownToken, OperationalError, PoolTimeout) as error:
+            await answer(request, error)(scope, receive, send)
+            return
+        scope["state"]["caller"] = caller
+        if caller is None or access not in CHANGES or route.method == "GET":
+            await self._app(scope, receive, send)
+            return
+        draft = AuditDraft(
+            caller=caller,
+            route=route.name,
+            target=next((parameters[each] for each in TARGETS if each in parameters), None),
+            request_id=request.state.request_id,
+        )
+        recorder = _Recorder(services=_services(request), draft=draft, send=send)
+        with audit.auditing(draft):
+            await self._app(scope, receive, recorder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorder:
+    """Records a successful request that no transaction of its own has recorded."""
+
+    services: Services
+    draft: AuditDraft
+    send: Send
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
+            is_replayed = Headers(raw=message["headers"]).get("idempotent-replayed") == "true"
+            if not self.draft.is_recorded and not is_replayed:
+                await run_in_threadpool(self._record)
+        await self.send(message)
+
+    def _record(self) -> None:
+        """The change is committed: a database that fails now must not make the request fail."""
+        try:
+            with self.services.database.transaction() as session:
+                audit.store(session, self.draft)
+        except SQLAlchemyError:
+            draft = self.draft
+            log.exception("no audit record of request %s: %s", draft.request_id, draft.route)
+
+
+async def _admitted(request: Request, access: Access | None) -> Principal | None:
+    """Return the caller; null where the route needs none. Raises what `_caller` does."""
+    if access is None:
+        raise NotAllowed("No permission is declared for this route: nobody may call it.")
+    if access is Access.OPEN:
+        return None
+    services = _services(request)
+    if access is Access.ATTEMPT:
+        await run_in_threadpool(_check_attempt, services, _bearer(request))
+        return None
+    caller = await run_in_threadpool(_caller, request, services, access)
+    if caller is not None:
+        caller.require(SCOPE_OF[access])
+        _rates(request).count(caller)
+    return caller
+
+
+def _caller(request: Request, services: Services, access: Access) -> Principal | None:
+    """Return the principal of the key or session; null for a page without a valid session.
+
+    A session is accepted in place of a key only for reading, so a form of another site can change
+    nothing. Raises NotAuthenticated.
+    """
+    # Forms of pages carry a token of their session; other changes need a key.
+    reads_cookie = request.method == "GET" or access is Access.PAGE
+    cookie = request.cookies.get(COOKIE) if reads_cookie else None
+    has_key = "authorization" in request.headers and access is not Access.PAGE
+    try:
+        with services.database.transaction() as session:
+            if not has_key and cookie is not None:
+                secret = services.cursor_secret
+                return read_session(session, cookie, secret=secret, now=utc_now())
+            return authenticate(session, _bearer(request), now=utc_now())
+    except NotAuthenticated:
+        if access is Access.PAGE:
+            return None
+        raise
+
+
+def _check_attempt(services: Services, token: str) -> None:
+    """Raise UnknownToken unless an attempt has this token; the route decides what it may do."""
+    query = select(Attempt.id).where(Attempt.token_hash == hash_token(token))
+    with services.database.transaction() as session:
+        if session.scalar(query) is None:
+            raise UnknownToken("The attempt token is not known.")
+
+
+def _bearer(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthenticated("Send `Authorization: Bearer <key>`.")
+    return token.strip()
+
+
+def _services(request: Request) -> Services:
+    app: FastAPI = request.app
+    services: Services = app.state.services
+    return services
+
+
+def _rates(request: Request) -> Rates:
+    rates: Rates = request.app.state.rates
+    return rates

@@ -1,0 +1,68 @@
+"""The parts of the service that a request may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from api.admission.admission import Admission
+from api.admission.rental import RentalSettings
+from api.http.oidc.provider import Provider
+from api.http.payloads.runs import run_as_json
+from api.http.requests.thread_pools import DatasetPools
+from api.notices.slack.web_api import SlackApi
+from api.queue import TaskQueue
+from api.settings import Settings
+from api.tables.access.secrets.keyring import NO_KEYS, Keyring
+from api.tables.database import Database
+from hillclimb.blobs.base import BlobStore
+
+SLACK_TIMEOUT_S = 5.0
+"""A hanging Slack occupies a thread of the API's pool for no longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of the service that a request may use."""
+
+    settings: Settings
+    database: Database
+    task_queue: TaskQueue
+    store: BlobStore
+    lanes: DatasetPools
+    provider: Provider | None = None
+    """The provider of identities; null where people sign in with keys and codes alone."""
+    node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Environment variables of the service that rented nodes receive."""
+    keyring: Keyring = NO_KEYS
+    """Master keys of the projects' secrets."""
+
+    @property
+    def cursor_secret(self) -> str:
+        """The secret that signs cursors."""
+        return self.settings.secret_key.get_secret_value()
+
+    @property
+    def slack(self) -> SlackApi:
+        """Slack's Web API with the service's bot token."""
+        settings = self.settings
+        token = settings.slack_bot_token
+        secret = "" if token is None else token.get_secret_value()
+        return SlackApi(
+            token=secret, base_url=settings.slack_api_base_url, timeout_s=SLACK_TIMEOUT_S
+        )
+
+    @property
+    def admission(self) -> Admission:
+        """Admission of runs by this service's settings."""
+        settings = self.settings
+        return Admission(
+            database=self.database,
+            rental=RentalSettings(
+                clouds=settings.clouds,
+                api_url=settings.node_api_url or settings.public_url,
+                blobs_url=settings.node_blobs_url or settings.blobs_url,
+                node_secrets=self.node_secrets,
+            ),
+            describe=run_as_json,
+        )

@@ -1,0 +1,71 @@
+"""Bodies of requests about access."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Path
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from api.tables.access.roles import Role, Scope
+
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,79}$")
+Name = Annotated[str, StringConstraints(pattern=NAME.pattern)]
+"""Up to 80 letters, digits, blanks and `._@/-`: names stand in events and in logs."""
+MAX_QUOTA = 1_000_000
+MAX_GRACE_HOURS = 24 * 30
+Email = Annotated[
+    str, StringConstraints(pattern=r"^[^@\s\x00/]{1,64}@[^@\s\x00/]{1,190}$", max_length=254)
+]
+EmailPath = Annotated[Email, Path(examples=["ada@example.org"])]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class CreateKey(_Body):
+    """A key to create."""
+
+    name: Name
+    """The name of the key in events and in the audit log."""
+    scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
+    expires_at: AwareDatetime | None = None
+    """Null: the key is valid until it is revoked."""
+    owner: Email | None = None
+    """The member whose role bounds the key; null for a key of a service."""
+
+
+class RotateKey(_Body):
+    """A rotation of a key."""
+
+    grace_hours: float = Field(default=24.0, ge=0, le=MAX_GRACE_HOURS, allow_inf_nan=False)
+    """Hours for which the secret before stays valid; 0 ends it at once."""
+
+
+class SetMember(_Body):
+    """The role of a member."""
+
+    role: Role
+
+
+class CreateProject(_Body):
+    """A project to create."""
+
+    name: Name
+
+
+class SetQuotas(_Body):
+    """Quotas of a project; null is the service's default."""
+
+    queued_runs: int | None = Field(default=None, ge=0, le=MAX_QUOTA)
+    running_runs: int | None = Field(default=None, ge=0, le=MAX_QUOTA)
+    submissions_per_hour: int | None = Field(default=None, ge=0, le=MAX_QUOTA)
+    dataset_bytes: int | None = Field(default=None, ge=0, le=2**53)
+
+
+def is_past(moment: datetime | None, *, now: datetime) -> bool:
+    """Return True for an expiry that no key could be used before."""
+    return moment is not None and moment <= now

@@ -1,0 +1,1 @@
+"""Routes of a project itself: its secrets, defaults and webhooks."""

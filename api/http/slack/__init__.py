@@ -1,0 +1,1 @@
+"""The Slack app of the service: commands, buttons and forms, carried out as the linked person."""

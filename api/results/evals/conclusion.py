@@ -1,0 +1,91 @@
+"""The result of a run: its first and last evaluation, and the line that concludes its training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.orm import Session
+
+from api.results.evals.report import compare_all_tasks, num_candidates
+from api.results.evals.store import count_outcomes, list_evals
+from api.runs.status import TERMINAL, RunStatus
+from api.tables import Eval, Run, StepSignalRecord
+from hillclimb.stats.conclusion import Conclusion, EvalFigures, TrainingFigures, conclude
+from hillclimb.stats.pass_rate import pass_rate
+
+SUMS = ("num_rollouts", "num_graded", "num_groups", "num_mixed", "num_all_zero", "num_all_one")
+
+
+def result_of_run(session: Session, run: Run) -> EvalFigures | None:
+    """Return the first and the last evaluation under the run's first decoding, compared.
+
+    None where the run has no evaluation.
+    """
+    evals = list_evals(session, run.id)
+    if not evals:
+        return None
+    first, last = _ends(evals)
+    counts = count_outcomes(session, run.id, [first, last])
+    old, new = (counts[each.step, each.decoding] for each in (first, last))
+    if first.step == last.step:
+        rate = pass_rate(new)
+        return EvalFigures(
+            decoding=last.decoding,
+            before_step=first.step,
+            after_step=last.step,
+            before=None,
+            after=rate.value,
+            n=rate.num_tasks,
+            verdict=None,
+        )
+    candidates = num_candidates(session, run, last=last.step, first=first.step)
+    compared = compare_all_tasks((first, last), (old, new), num_candidates=candidates)
+    return EvalFigures(
+        decoding=last.decoding,
+        before_step=first.step,
+        after_step=last.step,
+        before=compared.before.value,
+        after=compared.after.value,
+        n=compared.num_paired,
+        verdict=compared.verdict.value,
+    )
+
+
+def conclusion_of_run(session: Session, run: Run, result: EvalFigures | None) -> Conclusion | None:
+    """Return what a training run that has ended or is paused has shown; None of any other."""
+    status = RunStatus(run.status)
+    if run.spec["kind"] != "train" or run.origin is not None:
+        return None
+    if status not in TERMINAL and status is not RunStatus.PAUSED:
+        return None
+    return conclude(_training_figures(session, run.id), result)
+
+
+def _ends(evals: Sequence[Eval]) -> tuple[Eval, Eval]:
+    """Return the first and the last evaluation under the first decoding that both have."""
+    steps = (evals[0].step, evals[-1].step)
+    names = [{each.decoding for each in evals if each.step == step} for step in steps]
+    both = [each.decoding for each in evals if each.decoding in names[0] & names[1]]
+    decoding = both[0] if both else evals[-1].decoding
+    own = [each for each in evals if each.decoding == decoding]
+    return own[0], own[-1]
+
+
+def _training_figures(session: Session, run_id: str) -> TrainingFigures:
+    """Sum up the steps; for a repeated step the newest attempt counts."""
+    records = StepSignalRecord
+    newest = (
+        select(records)
+        .where(records.run_id == run_id)
+        .ext(distinct_on(records.step, records.env_key))
+        .order_by(records.step, records.env_key, records.attempt.desc())
+        .subquery()
+    )
+    steps = func.count(newest.c.step.distinct())
+    sums = [func.coalesce(func.sum(newest.c[name]), 0) for name in (*SUMS, "score_sum")]
+    num_steps, *numbers, score_sum = session.execute(select(steps, *sums)).one()
+    figures = {name: int(number) for name, number in zip(SUMS, numbers, strict=True)}
+    mean = score_sum / figures["num_graded"] if figures["num_graded"] else None
+    return TrainingFigures(num_steps=num_steps, **figures, mean_score=mean)

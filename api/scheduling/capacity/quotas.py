@@ -1,0 +1,83 @@
+"""Quotas on the runs of a project: how many may wait, run, and be submitted per hour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from api.runs.status import TERMINAL, WAITING, RunStatus
+from api.tables import DatasetVersion, Run
+from api.tables.access.errors import QuotaExceeded
+from api.tables.access.quotas import lock_quotas, quotas_of
+
+HOUR = timedelta(hours=1)
+QUEUE_RETRY_S = 60.0
+"""When a place in a full queue may be free: nobody knows, so soon."""
+IDLE = WAITING | TERMINAL | {RunStatus.PAUSED}
+"""Statuses of runs that have neither a runner nor a cluster."""
+
+
+def refuse_submission(session: Session, project_id: str, *, now: datetime) -> None:
+    """Raise QuotaExceeded if the project may not submit another run now."""
+    limits = lock_quotas(session, project_id).limits
+    if _count(session, project_id, _waits()) >= limits["queued_runs"]:
+        raise QuotaExceeded(
+            f"The project's quota of {limits['queued_runs']} queued runs is used up: wait until one"
+            " starts, cancel one, or ask the operator for more.",
+            retry_after_s=QUEUE_RETRY_S,
+        )
+    if _count(session, project_id, _is_recent(now)) >= limits["submissions_per_hour"]:
+        raise QuotaExceeded(
+            f"The project's quota of {limits['submissions_per_hour']} submissions per hour is used"
+            " up: submit later, or ask the operator for more.",
+            retry_after_s=_until_one_is_old(session, project_id, now=now),
+        )
+
+
+def full_reason(session: Session, project_id: str) -> str | None:
+    """Return why no further run of the project may start; null if one may."""
+    limit = quotas_of(session, project_id).limits["running_runs"]
+    if _count(session, project_id, ~_is_idle()) < limit:
+        return None
+    return f"The project's quota of {limit} running runs is used up."
+
+
+def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, int]:
+    """Return how much of each quota the project uses."""
+    sizes = select(func.coalesce(func.sum(DatasetVersion.size_bytes), 0))
+    stored = session.scalar(sizes.where(DatasetVersion.project_id == project_id))
+    return {
+        "queued_runs": _count(session, project_id, _waits()),
+        "running_runs": _count(session, project_id, ~_is_idle()),
+        "submissions_per_hour": _count(session, project_id, _is_recent(now)),
+        "dataset_bytes": int(stored or 0),
+    }
+
+
+def _count(session: Session, project_id: str, condition: ColumnElement[bool]) -> int:
+    query = select(func.count()).select_from(Run)
+    return session.scalar(query.where(Run.project_id == project_id, condition)) or 0
+
+
+def _waits() -> ColumnElement[bool]:
+    return Run.status.in_([status.value for status in WAITING])
+
+
+def _is_idle() -> ColumnElement[bool]:
+    return Run.status.in_([status.value for status in IDLE])
+
+
+def _is_recent(now: datetime) -> ColumnElement[bool]:
+    """Submitted within the last hour; imports are no submissions."""
+    return (Run.created_at > now - HOUR) & Run.origin.is_(None)
+
+
+def _until_one_is_old(session: Session, project_id: str, *, now: datetime) -> float:
+    """Return the seconds until the oldest submission of the last hour no longer counts."""
+    oldest = session.scalar(
+        select(func.min(Run.created_at)).where(Run.project_id == project_id, _is_recent(now))
+    )
+    return max(1.0, (oldest + HOUR - now).total_seconds()) if oldest is not None else 3600.0

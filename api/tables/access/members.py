@@ -1,0 +1,124 @@
+"""People and their roles in projects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from api.tables import Person, ProjectMember
+from api.tables.access.errors import MemberNotFound, SignInFailed
+from api.tables.access.roles import Role
+from api.tables.ids import new_id
+
+
+def list_members(
+    session: Session, project_id: str, *, after: str | None, limit: int
+) -> Sequence[tuple[ProjectMember, Person]]:
+    """Return members with their people by address, behind the address `after`."""
+    query = (
+        select(ProjectMember, Person)
+        .join(Person, Person.id == ProjectMember.person_id)
+        .where(ProjectMember.project_id == project_id)
+    )
+    if after is not None:
+        query = query.where(Person.email > after.lower())
+    rows = session.execute(query.order_by(Person.email).limit(limit)).all()
+    return [(member, person) for member, person in rows]
+
+
+def find_member(session: Session, project_id: str, email: str) -> ProjectMember:
+    """Return a member by address; raises MemberNotFound."""
+    query = (
+        select(ProjectMember)
+        .join(Person, Person.id == ProjectMember.person_id)
+        .where(ProjectMember.project_id == project_id, Person.email == email.lower())
+    )
+    member = session.scalar(query)
+    if member is None:
+        raise MemberNotFound(
+            f"The project has no member {email!r}: add one with `hillclimb members set`."
+        )
+    return member
+
+
+def set_member(
+    session: Session, project_id: str, email: str, role: Role, *, actor: str
+) -> tuple[ProjectMember, Person]:
+    """Add a member, or change a member's role; a person need not have signed in before."""
+    named = {"id": new_id("per"), "email": email.lower()}
+    session.execute(insert(Person).values(**named).on_conflict_do_nothing(index_elements=["email"]))
+    person = session.scalars(select(Person).where(Person.email == email.lower())).one()
+    member = session.get(ProjectMember, (project_id, person.id), with_for_update=True)
+    if member is None:
+        member = ProjectMember(
+            project_id=project_id, person_id=person.id, role=role.value, added_by=actor
+        )
+        session.add(member)
+    member.role = role.value
+    session.flush()
+    return member, person
+
+
+def remove_member(session: Session, project_id: str, email: str) -> None:
+    """Remove a member; their keys and sessions in the project end. Raises MemberNotFound."""
+    session.delete(find_member(session, project_id, email))
+    session.flush()
+
+
+def roles_of(session: Session, person_id: str, *, limit: int) -> Sequence[ProjectMember]:
+    """Return a person's memberships, the oldest first."""
+    order = tuple_(ProjectMember.created_at, ProjectMember.project_id)
+    query = (
+        select(ProjectMember)
+        .where(ProjectMember.person_id == person_id)
+        .order_by(order)
+        .limit(limit)
+    )
+    return session.scalars(query).all()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmedIdentity:
+    """A person as the provider of identities has confirmed them."""
+
+    issuer: str
+    subject: str
+    """The provider's own name for the person, which never changes."""
+    email: str | None
+    """The address that the provider has verified; null without one."""
+    name: str | None
+
+
+def sign_in(session: Session, identity: ConfirmedIdentity, *, now: datetime) -> Person:
+    """Return the person of a confirmed identity.
+
+    The first sign-in binds the
+    person who was added under that address to the provider's subject; from then on only that
+    subject is the person, whatever address it has. Raises SignInFailed for people whom no project
+    has added.
+    """
+    known = (Person.issuer == identity.issuer, Person.subject == identity.subject)
+    person = session.scalar(select(Person).where(*known).with_for_update())
+    if person is None and identity.email is not None:
+        unbound = (Person.email == identity.email.lower(), Person.subject.is_(None))
+        person = session.scalar(select(Person).where(*unbound).with_for_update())
+    if person is None:
+        raise SignInFailed(
+            "No project has added you, or your provider has not verified your address: ask an"
+            " admin for `hillclimb members set ADDRESS`."
+        )
+    person.issuer, person.subject, person.last_login_at = identity.issuer, identity.subject, now
+    person.name = (identity.name or person.name or "")[:200] or None
+    session.flush()
+    return person
+
+
+def end_sessions(session: Session, person_id: str, *, now: datetime) -> None:
+    """End every browser session of a person that is open now."""
+    person = session.get_one(Person, person_id)
+    person.sessions_since = now

@@ -1,0 +1,1 @@
+"""Commands for coding agents: their keys, and the MCP server."""

@@ -1,0 +1,1 @@
+"""Commands about the project: its secrets, defaults and webhooks."""

@@ -1,0 +1,1 @@
+"""Turns files that were written for other trainers into a run spec: `hillclimb migrate`."""

@@ -1,0 +1,1 @@
+"""A project: its access, agent keys, defaults, secrets, webhooks and Slack users."""

@@ -1,0 +1,1 @@
+"""Payloads of the service itself and of projects: health, secrets, defaults, webhooks."""

@@ -1,0 +1,65 @@
+"""Pages that work without the network: the reference of the API, the log, the sign-in form."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from api.http.dashboard.run.log_text import plain_text
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.rundir import log_segment, run_key
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story
+from tests.api.http.dashboard.stored import sign_in
+
+
+def test_the_reference_has_every_operation_and_no_address_of_another_site(served: Served) -> None:
+    with served.browser() as browser:
+        page = browser.get("/docs")
+        document = browser.get("/openapi.json").json()
+    operations = [
+        operation["operationId"]
+        for path in document["paths"].values()
+        for operation in path.values()
+    ]
+    assert page.status_code == 200
+    assert [name for name in operations if f'id="{name}"' not in page.text] == []
+    assert re.findall(r'(?:src|href)="(?:https?:)?//', page.text) == []
+    assert "unsafe" not in page.headers["content-security-policy"]
+    links = set(re.findall(r'href="#(schema-[^"]+)"', page.text))
+    assert links
+    assert [link for link in links if f'id="{link}"' not in page.text] == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("\x1b[36m(EngineWorker pid=7)\x1b[0m ready", "(EngineWorker pid=7) ready"),
+        ("\x1b[1;31mred\x1b[m \x1b]0;title\x07x\x1b]8;;http://a\x1b\\link", "red xlink"),
+        ("10 %\r50 %\r100 %\nnext", "100 %\nnext"),
+        ("windows\r\nlines\r\n", "windows\nlines\n"),
+        ("cut at the end \x1b[3", "cut at the end "),
+        ("nul\x00 bell\x07 tab\t", "nul bell tab\t"),
+        ("ä → ✓", "ä → ✓"),
+    ],
+)
+def test_a_log_shows_no_escape_sequence(raw: str, text: str) -> None:
+    assert plain_text(raw) == text
+
+
+def test_the_log_page_shows_plain_text(story: Story, served: Served, blobs: DiskStore) -> None:
+    run_id = story.running()
+    key = run_key(run_id, log_segment(1, 1))
+    blobs.put(key, b"\x1b[36m(EngineWorker pid=7)\x1b[0m <b>ready</b>\n")
+    with served.browser() as browser:
+        page = sign_in(served, browser).get(f"/runs/{run_id}/log").text
+    assert "(EngineWorker pid=7) &lt;b&gt;ready&lt;/b&gt;" in page
+    assert "\x1b" not in page
+
+
+def test_the_sign_in_form_names_what_really_makes_a_link(served: Served) -> None:
+    with served.browser() as browser:
+        page = browser.get("/login").text
+    assert "hillclimb watch" not in page
+    assert "/v1/session-codes" in page

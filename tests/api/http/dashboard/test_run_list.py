@@ -1,0 +1,125 @@
+"""The list of runs: filters, pages, figures, and rows that stay up to date."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from sqlalchemy import insert, select
+
+from api.tables import Run
+from hillclimb.spec.run import RunSpec
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story, spec
+from tests.api.http.dashboard.stored import sign_in
+
+
+@pytest.fixture
+def browser(served: Served) -> Iterator[httpx.Client]:
+    with served.browser() as browser:
+        yield sign_in(served, browser)
+
+
+def names_in(page: httpx.Response) -> list[str]:
+    return re.findall(r"<strong>([^<]+)</strong></a>", page.text)
+
+
+def of_kind(name: str, kind: str) -> RunSpec:
+    return RunSpec.model_validate(spec(name).model_dump(mode="json") | {"kind": kind})
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["looked", "second", "first"]),
+        ("kind=probe", ["looked"]),
+        ("kind=train", ["second", "first"]),
+        ("status=running", ["first"]),
+        ("name=SEC", ["second"]),
+        ("name=%25", []),
+        ("status=nonsense", ["looked", "second", "first"]),
+        ("status=running&kind=probe", []),
+    ],
+)
+def test_a_filter_chooses_runs(
+    story: Story, browser: httpx.Client, query: str, names: list[str]
+) -> None:
+    story.running(spec("first"))
+    story.submit(spec("second"))
+    story.submit(of_kind("looked", "probe"))
+    page = browser.get(f"/?{query}")
+    assert names_in(page)[: len(names) or None] == names
+    assert ("No run matches." in page.text) == (not names)
+
+
+def test_the_api_filters_by_kind_too(story: Story, served: Served) -> None:
+    story.submit(spec("first"))
+    story.submit(of_kind("looked", "probe"))
+    with served.client() as client:
+        found = client.get("/v1/runs", params={"kind": "probe"}).json()["data"]
+        refused = client.get("/v1/runs", params={"kind": "nonsense"})
+    assert [run["name"] for run in found] == ["looked"]
+    assert refused.status_code == 422
+
+
+def test_a_row_has_pass_rates_before_and_after_and_a_verdict(
+    story: Story, browser: httpx.Client
+) -> None:
+    run_id = story.running()
+    story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.2}))
+    once = browser.get("/").text
+    assert "<strong>20.0 %</strong>" in once
+    assert "→" not in once
+    assert browser.get("/dashboard/verdicts", params={"run": run_id}).json() == {}
+    story.push(run_id, story.evaluation(run_id, 40, {"booking": 0.8}))
+    page = " ".join(browser.get("/").text.split())
+    assert "20.0 →</span> <strong>80.0 %</strong>" in page
+    verdict = browser.get("/dashboard/verdicts", params={"run": [run_id, "run_no"]}).json()
+    assert verdict == {run_id: {"word": "improved", "tone": "good"}}
+
+
+def test_the_rows_are_read_anew_without_the_page(story: Story, browser: httpx.Client) -> None:
+    run_id = story.submit()
+    assert 'data-status="queued"' in browser.get("/dashboard/runs").text
+    story.launch(run_id)
+    story.push(run_id, story.started(run_id))
+    part = browser.get("/dashboard/runs").text
+    assert 'data-status="running"' in part
+    assert "<html" not in part
+    assert "http-equiv" not in browser.get("/").text
+
+
+def test_a_stranger_gets_neither_rows_nor_verdicts(story: Story, served: Served) -> None:
+    run_id = story.running()
+    story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.2}))
+    story.push(run_id, story.evaluation(run_id, 40, {"booking": 0.8}))
+    with served.browser() as stranger:
+        stranger.post("/login", data={"key": served.stranger_key, "next": "/"})
+        assert run_id not in stranger.get("/dashboard/runs").text
+        assert stranger.get("/dashboard/verdicts", params={"run": run_id}).json() == {}
+
+
+def test_ten_thousand_runs_are_paged_and_the_page_comes_at_once(
+    story: Story, browser: httpx.Client
+) -> None:
+    first = story.submit(spec("oldest"))
+    with story.database.transaction() as session:
+        row = session.execute(select(Run.__table__).where(Run.id == first)).mappings().one()
+        rows = [dict(row) | {"id": f"run_{n:06d}", "name": f"many {n}"} for n in range(10_000)]
+        session.execute(insert(Run), rows)
+    browser.get("/")
+    started = time.monotonic()
+    page = browser.get("/")
+    took = time.monotonic() - started
+    assert len(names_in(page)) == 50
+    assert took < 1.0
+    seen = set(names_in(page))
+    following = re.search(r'rel="next" href="([^"]+)"', page.text)
+    assert following is not None
+    second = browser.get("/" + following[1].replace("&amp;", "&"))
+    assert len(names_in(second)) == 50
+    assert not seen & set(names_in(second))
+    assert browser.get("/?cursor=forged").status_code == 400

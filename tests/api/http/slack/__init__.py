@@ -1,0 +1,1 @@
+"""The Slack app, through the real application and a fake Slack."""

@@ -1,0 +1,108 @@
+"""A run says in its last line what was learned; without a gradient it is no plain success."""
+
+from __future__ import annotations
+
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from fcntl import ioctl
+
+import pytest
+
+from api.runs import store
+from api.scheduling.advance import advance
+from hillclimb.cli.terminal.exits import Exit
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story, spec
+from tests.hillclimb.cli.conftest import Invoke, from_json
+
+ENVS = ("booking", "github", "ticketmaster")
+
+
+def trained(story: Story, name: str, *, before: float, after: float, rate: float) -> str:
+    """A run that trained two steps at this pass rate, evaluated before and after."""
+    run_id = story.running(spec(name))
+    story.push(run_id, story.evaluation(run_id, 0, dict.fromkeys(ENVS, before)))
+    for step in (1, 2):
+        story.push(run_id, story.step(run_id, step, dict.fromkeys(ENVS, rate)))
+    story.push(run_id, story.evaluation(run_id, 2, dict.fromkeys(ENVS, after)))
+    story.finish(run_id, 2)
+    with story.database.transaction() as session:
+        advance(session, store.lock_run(session, run_id), now=story.now)
+    return run_id
+
+
+def test_a_run_without_a_gradient_is_no_plain_success(hc: Invoke, story: Story) -> None:
+    run_id = trained(story, "stuck", before=0.0, after=0.0, rate=0.0)
+    watched = hc("watch", run_id)
+    assert watched.exit_code == Exit.NOTHING_LEARNED
+    line = watched.stdout.splitlines()[-1]
+    assert line.startswith("nothing was learned: no step had a gradient: 0 % of 192 rollouts")
+    assert line in hc("show", run_id).stdout
+    run = from_json(hc("show", run_id, "--json"))
+    assert (run["status"], run["conclusion"]["has_learned"]) == ("succeeded", False)
+
+
+def test_a_run_that_improved_says_so_in_payload_list_and_terminal(hc: Invoke, story: Story) -> None:
+    run_id = trained(story, "climb", before=0.2, after=0.8, rate=0.5)
+    watched = hc("watch", run_id)
+    assert watched.exit_code == Exit.OK
+    assert watched.stdout.splitlines()[-1].startswith("improved: pass@1 20.0 → 80.0 %")
+    (row,) = from_json(hc("runs", "--json"))["data"]
+    assert row["result"]["verdict"] == "improved"
+    assert "20 → 80" in hc("runs").stdout
+
+
+def test_a_run_that_goes_on_has_no_conclusion(hc: Invoke, story: Story) -> None:
+    run_id = story.running()
+    assert from_json(hc("show", run_id, "--json"))["conclusion"] is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["runs", "show climb-with-a-rather-long-name", "trajectories @last", "presets",
+     "signal @last", "metrics @last", "guards @last", "verdicts @last"],
+)  # fmt: skip
+def test_no_table_wraps_at_80_columns(served: Served, story: Story, words: str) -> None:
+    for place in range(2):
+        trained(story, f"stuck-{place}", before=0.0, after=0.0, rate=0.0)
+    trained(story, "climb-with-a-rather-long-name", before=0.2, after=0.8, rate=0.5)
+    screen = terminal(served, words.split(), columns=80)
+    wide = [line for line in screen.splitlines() if len(line) > 80]
+    tables = [line for line in wide if "  " in line.strip()]
+    assert tables == [], screen
+    if words == "runs":
+        assert "IMPROVED" in screen
+        assert "20 → 80" in screen
+        assert "climb-with-a-rath" in screen
+        assert "succeeded" in screen
+
+
+def terminal(served: Served, words: list[str], *, columns: int) -> str:
+    """Return what a command prints in a terminal of that width, as the program sends it."""
+    parent, child = pty.openpty()
+    ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {"HILLCLIMB_API_URL": served.url, "HILLCLIMB_API_KEY": served.key}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hillclimb.cli", *words],
+        env={**os.environ, **environment, "NO_COLOR": "1", "TERM": "dumb"},
+        stdin=child,
+        stdout=child,
+        stderr=child,
+    )
+    os.close(child)
+    printed = b""
+    while True:
+        try:
+            block = os.read(parent, 65536)
+        except OSError:  # Linux reports the end of a terminal so.
+            break
+        if not block:
+            break
+        printed += block
+    os.close(parent)
+    assert process.wait(60) == 0, printed.decode()
+    return printed.decode().replace("\r\n", "\n")

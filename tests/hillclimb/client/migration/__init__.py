@@ -1,0 +1,1 @@
+"""Files of other trainers as run specs."""
