@@ -22,7 +22,7 @@ Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}$")]
 MAX_TAGS = 32
 _NOT_TRUTH = (
     "it is true or false, as YAML reads yes, no, on and off too: write a number, or a text in"
-    " quotes",
+    " quotes"
 )
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]

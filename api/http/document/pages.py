@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs"
+FOLDER = Path(__file__).resolve().parents[3] / "docs"
 MAX_ABOUT = 200
 NO_SENTENCE = "|#<!-"
 """First characters of tables, headings, comments, code, images and lists."""

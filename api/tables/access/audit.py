@@ -32,8 +32,9 @@ SHOWN: Mapping[str, frozenset[str]] = {
     "campaigns": frozenset({"name"}),
     "dataset_exclusions": frozenset({"scope", "key", "reason", "expires_at"}),
     "dataset_versions": frozenset({"number", "digest"}),
-    "experiments": frozenset({"key", "title"}),
-    "issues": frozenset({"title", "severity", "closed_at"}),
+    "experiments": frozenset({"key", "parent_id"}),
+    "guard_trips": frozenset({"guard", "acknowledged_at"}),
+    "issues": frozenset({"title", "severity", "resolution", "closed_at"}),
     "members": frozenset({"role"}),
     "project_limits": frozenset({"usd", "hours", "max_clusters"}),
     "project_quotas": frozenset(
@@ -42,6 +43,7 @@ SHOWN: Mapping[str, frozenset[str]] = {
     "projects": frozenset({"name"}),
     "budget_extensions": frozenset({"run_id", "usd", "hours"}),
     "runs": frozenset({"name", "status", "desired_state"}),
+    "webhooks": frozenset({"events", "is_enabled", "description"}),
 }
 
 

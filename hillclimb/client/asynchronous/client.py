@@ -6,13 +6,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self
+from typing import Self
 
 import anyio
 import anyio.to_thread
 import httpx
 
 from hillclimb.client.asynchronous.methods import AsyncIteration, AsyncMethod
+from hillclimb.client.asynchronous.parts import (
+    AsyncAgentKeys,
+    AsyncCampaigns,
+    AsyncDatasets,
+    AsyncDefaults,
+    AsyncDocumentation,
+    AsyncExperiments,
+    AsyncImports,
+    AsyncIssues,
+    AsyncPart,
+    AsyncProjectAccess,
+    AsyncSecrets,
+    AsyncSlackLinks,
+    AsyncWebhooks,
+)
 from hillclimb.client.client import (
     LOGS_PAUSE_S,
     RECONNECT_PAUSE_S,
@@ -21,13 +36,6 @@ from hillclimb.client.client import (
 )
 from hillclimb.client.http import problem_of, read_payload
 from hillclimb.client.paths import of_run
-from hillclimb.client.resources.campaigns import Campaigns
-from hillclimb.client.resources.datasets import Datasets
-from hillclimb.client.resources.documentation import Documentation
-from hillclimb.client.resources.experiments import Experiments
-from hillclimb.client.resources.imports import Imports
-from hillclimb.client.resources.issues import Issues
-from hillclimb.client.resources.projects.agent_keys import AgentKeys
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, parse_stream
 from hillclimb.protocol.payloads.events import EventPayload
@@ -35,95 +43,7 @@ from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.stack.control import Connection
 
 
-class _Part:
-    """Some methods of a client."""
-
-    def __init__(self, synchronous: Any) -> None:
-        self.synchronous = synchronous
-
-
-class AsyncDatasets(_Part):
-    """Datasets in asynchronous form."""
-
-    create = AsyncMethod(Datasets.create)
-    diff = AsyncMethod(Datasets.diff)
-    exclude = AsyncMethod(Datasets.exclude)
-    exclusions = AsyncMethod(Datasets.exclusions)
-    file = AsyncIteration(Datasets.file)
-    get = AsyncMethod(Datasets.get)
-    include = AsyncMethod(Datasets.include)
-    lint = AsyncMethod(Datasets.lint)
-    list = AsyncMethod(Datasets.list)
-    task = AsyncMethod(Datasets.task)
-    tasks = AsyncMethod(Datasets.tasks)
-    version = AsyncMethod(Datasets.version)
-    versions = AsyncMethod(Datasets.versions)
-
-
-class AsyncCampaigns(_Part):
-    """Campaigns in asynchronous form."""
-
-    cancel = AsyncMethod(Campaigns.cancel)
-    create = AsyncMethod(Campaigns.create)
-    get = AsyncMethod(Campaigns.get)
-    list = AsyncMethod(Campaigns.list)
-    retry = AsyncMethod(Campaigns.retry)
-    table = AsyncMethod(Campaigns.table)
-
-
-class AsyncIssues(_Part):
-    """Issues in asynchronous form."""
-
-    change = AsyncMethod(Issues.change)
-    close = AsyncMethod(Issues.close)
-    create = AsyncMethod(Issues.create)
-    get = AsyncMethod(Issues.get)
-    ledger = AsyncMethod(Issues.ledger)
-    list = AsyncMethod(Issues.list)
-
-
-class AsyncImports(_Part):
-    """Imports in asynchronous form."""
-
-    capsule = AsyncMethod(Imports.capsule)
-    skyrl = AsyncMethod(Imports.skyrl)
-    wandb = AsyncMethod(Imports.wandb)
-
-
-class AsyncExperiments(_Part):
-    """Experiments in asynchronous form."""
-
-    add = AsyncMethod(Experiments.add)
-    changelog = AsyncMethod(Experiments.changelog)
-    create = AsyncMethod(Experiments.create)
-    edit = AsyncMethod(Experiments.edit)
-    figures = AsyncMethod(Experiments.figures)
-    get = AsyncMethod(Experiments.get)
-    list = AsyncMethod(Experiments.list)
-    remove = AsyncMethod(Experiments.remove)
-    report = AsyncMethod(Experiments.report)
-    results = AsyncMethod(Experiments.results)
-    sweep = AsyncMethod(Experiments.sweep)
-
-
-class AsyncAgentKeys(_Part):
-    """AgentKeys in asynchronous form."""
-
-    change = AsyncMethod(AgentKeys.change)
-    create = AsyncMethod(AgentKeys.create)
-    list = AsyncMethod(AgentKeys.list)
-    own = AsyncMethod(AgentKeys.own)
-    revoke = AsyncMethod(AgentKeys.revoke)
-
-
-class AsyncDocumentation(_Part):
-    """Documentation in asynchronous form."""
-
-    index = AsyncMethod(Documentation.index)
-    page = AsyncMethod(Documentation.page)
-
-
-class AsyncClient(_Part):
+class AsyncClient(AsyncPart):
     """A connection to one service as one key's owner, for asynchronous code.
 
     Every method raises what `Client`'s does. Requests run in threads; the streams of `follow` do
@@ -136,6 +56,11 @@ class AsyncClient(_Part):
         self.client = Client(connection, transport)
         super().__init__(self.client)
         self.url = connection.url
+        self.access = AsyncProjectAccess(self.client.access)
+        self.defaults = AsyncDefaults(self.client.defaults)
+        self.secrets = AsyncSecrets(self.client.secrets)
+        self.slack = AsyncSlackLinks(self.client.slack)
+        self.webhooks = AsyncWebhooks(self.client.webhooks)
         self.datasets = AsyncDatasets(self.client.datasets)
         self.campaigns = AsyncCampaigns(self.client.campaigns)
         self.issues = AsyncIssues(self.client.issues)
@@ -160,6 +85,8 @@ class AsyncClient(_Part):
         await self._streams.aclose()
         await anyio.to_thread.run_sync(self.client.close)
 
+    acknowledge_guard = AsyncMethod(Client.acknowledge_guard)
+    annotate = AsyncMethod(Client.annotate)
     budget = AsyncMethod(Client.budget)
     cancel = AsyncMethod(Client.cancel)
     capsule = AsyncIteration(Client.capsule)
@@ -174,6 +101,7 @@ class AsyncClient(_Part):
     evals = AsyncMethod(Client.evals)
     events = AsyncMethod(Client.events)
     extend_budget = AsyncMethod(Client.extend_budget)
+    find_run = AsyncMethod(Client.find_run)
     fork = AsyncMethod(Client.fork)
     guards = AsyncMethod(Client.guards)
     judge_table = AsyncMethod(Client.judge_table)

@@ -9,6 +9,10 @@ WRITTEN_FORMS: Mapping[str, str] = {
     " starting with a letter or digit, at most 120 of them",
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$": "letters, digits, '.', '_' and '-', starting with a"
     " letter or digit, at most 128 of them",
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$": "letters, digits, '.', '_' and '-', starting with a"
+    " letter or digit, at most 64 of them",
+    r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}$": "letters, digits, '.', '_', ':', '/' and '-', starting"
+    " with a letter or digit, at most 64 of them",
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$": "letters, digits, '.', '_' and '-', starting with a"
     " letter or digit, at most 63 of them",
     r"^[A-Za-z][A-Za-z0-9._-]{0,63}$": "letters, digits, '.', '_' and '-', starting with a letter,"

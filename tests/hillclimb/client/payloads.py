@@ -37,6 +37,9 @@ def run_json(**changes: Any) -> dict[str, Any]:
         "cost": None,
         "queue": None,
         "attempts": [],
+        "tags": [],
+        "links": {},
+        "note": None,
         "spec": {},
     }
     return run | changes

@@ -161,7 +161,7 @@ def test_what_validation_and_minifleet_need_is_kept_in_the_metadata() -> None:
         ({"env_variables": {"A": 2**63}}, "field env_variables: holds a whole number beyond 64"),
         ({"env_variables": {"A": "\ud800"}}, "field env_variables: holds half of a surrogate"),
         ({"difficulty": 4}, "field difficulty: 4 must be 1 (easy), 2 or 3 (hard)"),
-        ({"difficulty": True}, "field difficulty: true must be 1 (easy)"),
+        ({"difficulty": True}, "field difficulty: it is true or false, as YAML reads yes"),
         ({"difficulty": "4"}, "field difficulty: '4' must be 1 (easy)"),
         ({"difficulty": "hard"}, "field difficulty: 'hard' must be 1 (easy)"),
         ({"task_modality": "voice"}, "field task_modality: 'voice' must be one of tool_use, "),

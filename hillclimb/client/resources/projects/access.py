@@ -92,7 +92,7 @@ class ProjectAccess:
         path = f"{PROJECTS}/{quoted(project_id)}/quotas"
         return self._http.request(QuotasPayload, "PUT", path, json=dict(quotas))
 
-    def audit(self, **filters: str | int | None) -> AuditList:
+    def audit(self, /, **filters: str | int | None) -> AuditList:
         """Return one page of the audit log, newest first.
 
         Filters: `actor`, `route`, `target`, `since`, `until`, `before`, `limit`.

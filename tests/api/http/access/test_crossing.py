@@ -22,7 +22,10 @@ from tests.fixtures.factories import spec_body
 MARK = "crownjewel"
 """Part of everything that the owner wrote and no path names."""
 ROUTES = [row for row, access in PERMISSIONS.items() if access not in (Access.OPEN, Access.PAGE)]
-OF_THE_OWNER = frozenset({"run_id", "campaign_id", "issue_id", "key_id", "runner_id", "attempt_id"})
+WEBHOOK = "https://example.org/hook"
+OF_THE_OWNER = frozenset(
+    {"run_id", "campaign_id", "issue_id", "key_id", "runner_id", "attempt_id", "webhook_id"}
+)
 """Parameters whose values are unique in the service: a foreign one is never found."""
 Objects = Mapping[str, list[str]]
 
@@ -79,6 +82,10 @@ async def populate(owner: Caller, story: Story) -> Objects:
         "file": ["tasks"],
         "path": ["manifest.json"],
         "rollout_id": ["r1"],
+        "guard": ["no_signal"],
+        "team_id": ["T1"],
+        "user_id": ["U1"],
+        "webhook_id": [(await create("/v1/webhooks", {"url": WEBHOOK, "description": MARK}))["id"]],
     }
 
 

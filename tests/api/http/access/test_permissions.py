@@ -48,7 +48,7 @@ def test_every_kind_of_access_but_three_has_a_scope() -> None:
 def path_of(row: str) -> tuple[str, str]:
     """Return a method and a path whose objects do not exist."""
     method, path = row.split(" ")
-    path = path.replace("{email}", "a@example.org")
+    path = path.replace("{email}", "a@example.org").replace("{action}", "pause")
     path = re.sub(r"\{(number|step|base)\}", "1", path)
     return method, re.sub(r"\{[^}]+\}", "none", path)
 
@@ -62,12 +62,15 @@ async def test_a_role_reaches_the_routes_of_its_scopes_and_no_others(cast: Cast,
     for row, access in PERMISSIONS.items():
         method, path = path_of(row)
         response = await cast.http.request(method, path, headers=headers)
-        if outcome_of(response) != expected(role, access):
+        if outcome_of(response) != expected(role, access, row):
             wrong.append((row, access, response.status_code, response.text[:200]))
     assert wrong == []
 
 
-def expected(role: str, access: Access) -> str:
+def expected(role: str, access: Access, row: str) -> str:
+    if row == "GET /metrics":
+        # It looks at the operator's own token, which no principal has.
+        return "not_authenticated"
     if access is Access.OPEN:
         return "reached"
     if access is Access.ATTEMPT:

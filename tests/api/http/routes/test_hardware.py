@@ -220,7 +220,7 @@ async def test_presets_are_listed_and_got_by_name(client: httpx.AsyncClient) -> 
     assert one["text"].startswith("# Qwen3-8B at 65k context")
     missing = await client.get("/v1/presets/nothing")
     assert (missing.status_code, missing.json()["code"]) == (404, "preset_not_found")
-    assert "take one of qwen3-32b" in missing.json()["detail"]
+    assert "take one of fleet-tinker-grpo" in missing.json()["detail"]
 
 
 async def test_a_preset_is_submitted_as_it_is_with_tasks_of_ones_own(
