@@ -10,6 +10,6 @@ from api.tables.access.audit import IGNORED, SHOWN
 
 def test_every_column_that_the_audit_log_shows_is_one_of_its_table() -> None:
     mappers = {mapper.local_table.name: mapper for mapper in Base.registry.mappers}  # type: ignore[attr-defined]
-    assert IGNORED <= set(mappers)
+    assert set(mappers) >= IGNORED
     for table, names in SHOWN.items():
         assert names <= set(inspect(mappers[table].class_).columns.keys()), table
