@@ -13,7 +13,7 @@ pytest.importorskip("ray", reason="Ray is not installed here")
 from hillclimb.protocol.events import RunWarning, StepCompleted
 from hillclimb.protocol.outcomes import StopReason
 from tests.trainer.engines.vllm.late import NEEDS_VLLM
-from tests.trainer.fixtures.scripted import CountingProvider, solved_by_done
+from tests.trainer.fixtures.scripted import CountingProvider, solved_after_a_slow_reset
 from tests.trainer.fixtures.short_run import ShortRun
 from tests.trainer.workers.ray.test_workers import with_events, workers
 
@@ -23,7 +23,10 @@ pytestmark = [NEEDS_VLLM, pytest.mark.long]
 
 
 def kill_vllm() -> None:
-    """Kill the process in which vLLM computes: the actor around it lives on."""
+    """Kill the process in which vLLM computes: the actor around it lives on.
+
+    The slow resets let it die before the step's first token, however busy the machine is.
+    """
     (actor,) = workers("EngineActor")
     (core,) = [each for each in actor.children(recursive=True) if "VLLM" in each.name()]
     os.kill(core.pid, signal.SIGKILL)
@@ -40,7 +43,7 @@ async def test_a_run_goes_on_when_vllms_own_process_dies(tmp_path: Path) -> None
         eval={"before_training": False, "interval": 0},
         environment={"max_turns": 2, "call_timeout_s": 1.0, "trajectory_timeout_s": SHORT_S},
     )
-    trainer = run.build(provider=CountingProvider(solved_by_done))
+    trainer = run.build(provider=CountingProvider(solved_after_a_slow_reset))
     await with_events(trainer, run, {2: kill_vllm})
     steps = run.events(StepCompleted)
     assert [event.step for event in steps] == [1, 2]
