@@ -42,7 +42,9 @@ def test_a_line_is_a_command_with_options_that_it_has(line: str) -> None:
     command: click.Command = main
     context, words = None, shlex.split(line.partition(" > ")[0])
     while isinstance(command, click.Group):
-        context = click.Context(command, info_name=words[0], parent=context)
+        # With the group's own settings: a command keeps the help option that it makes first.
+        settings = {} if context else main.context_settings
+        context = click.Context(command, info_name=words[0], parent=context, **settings)
         command = command.commands[words[1]]
         words = words[1:]
     command.make_context(words[0], words[1:], parent=context)
