@@ -157,9 +157,6 @@ def process_due(services: Services) -> int:
 @asynccontextmanager
 async def run_inbox(services: Services) -> AsyncIterator[None]:
     """Process what waits, at the start and every few seconds, until the block ends."""
-    if services.settings.slack_signing_secret is None:
-        yield
-        return
     stopping = asyncio.Event()
     loop = asyncio.create_task(_repeat(services, stopping), name="slack inbox")
     try:
