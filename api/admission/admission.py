@@ -62,9 +62,9 @@ class Admission:
     def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
         """Store a queued run; a repeated `request` returns the first response.
 
-        The defaults of project and operator are applied first. Raises what `submit.submit` does, DefaultsMisfit,
-        NoEligibleHardware where this service cannot rent the run's nodes, GrantExhausted, and
-        IdempotencyKeyReused.
+        The defaults of project and operator are applied first. Raises what `submit.submit` does,
+        DefaultsMisfit, NoEligibleHardware where this service cannot rent the run's nodes,
+        GrantExhausted, and IdempotencyKeyReused.
         """
         spec, _ = self._with_defaults(spec, caller)
         refuse_unrentable(spec, self.rental)

@@ -6,7 +6,6 @@ each time. What it has received and not acknowledged, Slack sends again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -81,19 +80,19 @@ async def open_socket(app_token: str, base_url: str, take: Take) -> AsyncIterato
         await _connect(client)
         yield SlackSocket(client=client)
     finally:
-        await client.close()
+        await client.close()  # type: ignore[no-untyped-call]
 
 
 async def _connect(client: SocketModeClient) -> None:
     try:
-        await client.connect()
+        await client.connect()  # type: ignore[no-untyped-call]
     except SlackApiError as error:
         # A proxy's page, or that of an outage, names no error.
         code = str(error.response.get("error") or f"HTTP {error.response.status_code}")
         if code in TRANSIENT_ERRORS or code.startswith("HTTP "):
             raise SlackUnavailable(code) from error
         raise SlackRefused(code) from error
-    except (ClientError, WebSocketException, OSError, asyncio.TimeoutError) as error:
+    except (TimeoutError, ClientError, WebSocketException, OSError) as error:
         raise SlackUnavailable(f"{type(error).__name__}: {error}") from error
 
 

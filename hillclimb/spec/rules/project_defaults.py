@@ -88,7 +88,8 @@ def apply_defaults(
 ) -> Applied:
     """Return the document (a spec as its user wrote it) with the defaults of its absent keys.
 
-    Those of the service's `operator` go after the project's. A document that is not a valid spec stays invalid: its sections are read, never repaired.
+    Those of the service's `operator` go after the project's. A document that is not a valid spec
+    stays invalid: its sections are read, never repaired.
     """
     applied = copy.deepcopy(dict(document))
     cases = [case for case in defaults.cases if _applies(case, document)]

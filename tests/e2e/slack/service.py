@@ -159,7 +159,7 @@ def _work(stopping: threading.Event, faults: list[Exception]) -> None:
         try:
             tasks.deliver_messages()
             tasks.watch_budgets()
-        except Exception as error:  # kept for the test, which must see it
+        except Exception as error:  # noqa: BLE001 - kept for the test, which must see it
             faults.append(error)
             return
 

@@ -270,9 +270,7 @@ def rent(service: SlackService, run_id: str, *, usd: float) -> None:
         cluster.wall_limit_at = had_at + timedelta(hours=24)
 
 
-def cancel(
-    service: SlackService, anna: Member, run_id: str, trainer: Story, *, ts: str
-) -> None:
+def cancel(service: SlackService, anna: Member, run_id: str, trainer: Story, *, ts: str) -> None:
     """Cancel by a double click; a bot is killed at once after it acknowledged."""
     slack = service.slack
     anna.press_twice("run.cancel", buttons(slack.shown[ts])["run.cancel"], ts=ts)

@@ -49,16 +49,22 @@ async def wait_for_turn(database_url: str) -> AsyncIterator[Turn]:
     )
     try:
         await connection.execute(sql.SQL("SET idle_session_timeout = {}").format(f"{GONE_S:g}s"))
-        while not await _try(connection):
-            await asyncio.sleep(POLL_S)
+        await _wait(connection)
         yield Turn(connection=connection)
     finally:
         # Not `close`, which may wait for a server that does not respond.
         connection.pgconn.finish()
 
 
-async def _try(connection: psycopg.AsyncConnection) -> bool:
-    async with asyncio.timeout(ANSWER_S):
-        cursor = await connection.execute("SELECT pg_try_advisory_lock(%s, 0)", (_SPACE,))
-        row = await cursor.fetchone()
-    return bool(row and row[0])
+async def _wait(connection: psycopg.AsyncConnection) -> None:
+    """Return once the lock is held.
+
+    It asks again and again: a statement that waits would not notice that its server is gone.
+    """
+    while True:
+        async with asyncio.timeout(ANSWER_S):
+            cursor = await connection.execute("SELECT pg_try_advisory_lock(%s, 0)", (_SPACE,))
+            row = await cursor.fetchone()
+        if row and row[0]:
+            return
+        await asyncio.sleep(POLL_S)

@@ -206,7 +206,7 @@ async def test_only_an_admin_changes_them_and_a_stranger_has_none(
 
 @pytest.fixture
 async def channelled(
-    settings: Settings, task_queue: RememberingBell, database: Database  # noqa: ARG001
+    settings: Settings, task_queue: RememberingBell, database: Database
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The service of an operator who named a channel."""
     more = {"slack_channel": "#fleet-training-runs", "slack_bot_token": "xoxb-x"}

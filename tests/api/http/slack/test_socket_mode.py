@@ -63,7 +63,7 @@ async def consumption(services: Services) -> AsyncIterator[Consumer]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10.0):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is awaited happens in other threads
             await asyncio.sleep(0.02)
 
 
