@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from api.settings import Settings
+from hillclimb.process.launcher import WITHHELD_VARIABLES
 
 REQUIRED = {
     "DATABASE_URL": "postgresql+psycopg://x",
@@ -56,3 +57,11 @@ def test_what_needs_the_bot_says_so_without_its_token(
     monkeypatch.setenv("HILLCLIMB_SLACK_CHANNEL", "#a channel")
     with pytest.raises(ValidationError, match="HILLCLIMB_SLACK_CHANNEL"):
         Settings()
+
+
+def test_no_trainer_gets_a_secret_of_the_service() -> None:
+    secrets = {
+        field.alias for field in Settings.model_fields.values() if "Secret" in str(field.annotation)
+    }
+    assert len(secrets) >= 8
+    assert secrets <= WITHHELD_VARIABLES

@@ -18,9 +18,9 @@ from api.http.requests.bodies import parse_body, parse_spec
 from api.http.requests.stopping import stop_run
 from api.http.slack.arguments import (
     closest,
+    excerpt,
     find_run,
     only_run,
-    shown,
     split_changes,
 )
 from api.http.slack.call import InputRejected, PersonRequest
@@ -100,7 +100,7 @@ def _spec_of(request: PersonRequest, words: Sequence[str]) -> dict[str, Any]:
         try:
             set_key(body, key, value)
         except ValueError as error:
-            raise InputRejected(f"{shown(key)}: {error}.") from error
+            raise InputRejected(f"{excerpt(key)}: {error}.") from error
     return body
 
 
@@ -108,8 +108,8 @@ def _refuse_more(names: Sequence[str]) -> None:
     """Refuse a second plain word: a change without its value, or a name without its quotes."""
     if len(names) > 1:
         raise InputRejected(
-            f"{shown(names[1])} is no change: write KEY=VALUE, such as optimizer.lr=1e-5. A name"
-            f' with spaces is quoted: "{shown(" ".join(names))}".'
+            f"{excerpt(names[1])} is no change: write KEY=VALUE, such as optimizer.lr=1e-5. A name"
+            f' with spaces is quoted: "{excerpt(" ".join(names))}".'
         )
 
 
@@ -123,11 +123,11 @@ def _source(request: PersonRequest, caller: Principal, name: str) -> dict[str, A
         before, at, step = name.rpartition("@")
         if at and before and step.isdecimal():
             raise InputRejected(
-                f"A copy starts from the beginning: `/hillclimb fork {shown(name)}` starts from"
+                f"A copy starts from the beginning: `/hillclimb fork {excerpt(name)}` starts from"
                 " the checkpoint of a step."
             ) from error
         raise InputRejected(
-            f"There is no preset {shown(name)}, and no run.{closest(name, presets())} Presets:"
+            f"There is no preset {excerpt(name)}, and no run.{closest(name, presets())} Presets:"
             f" {', '.join(presets())}."
         ) from error
     # A copy starts from the beginning: `fork` is the command that keeps the descent.

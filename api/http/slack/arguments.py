@@ -47,7 +47,7 @@ def split_changes(words: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
             plain.append(word)
         elif not key:
             raise InputRejected(
-                f"{shown(word)} has no key: write KEY=VALUE, such as optimizer.lr=1e-4."
+                f"{excerpt(word)} has no key: write KEY=VALUE, such as optimizer.lr=1e-4."
             )
         else:
             changes[key] = read_value(key, value)
@@ -57,7 +57,7 @@ def split_changes(words: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
 def read_value(key: str, text: str) -> Any:  # noqa: ANN401 - any JSON
     """Return a value as JSON; raises InputRejected for one that has no JSON."""
     if len(text) > MAX_VALUE:
-        raise InputRejected(f"The value of {shown(key)} is longer than {MAX_VALUE} characters.")
+        raise InputRejected(f"The value of {excerpt(key)} is longer than {MAX_VALUE} characters.")
     try:
         value = yaml.safe_load(text)
         # YAML 1.1 reads 1e-4 as text.
@@ -65,7 +65,7 @@ def read_value(key: str, text: str) -> Any:  # noqa: ANN401 - any JSON
         json.dumps(value, allow_nan=False)
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         raise InputRejected(
-            f"The value of {shown(key)} cannot be read: write a number, a word, or a list such as"
+            f"The value of {excerpt(key)} cannot be read: write a number, a word, or a list such as"
             " [booking, github]."
         ) from error
     return value
@@ -94,7 +94,7 @@ def find_run(session: Session, project_id: str, name: str) -> Run:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise InputRejected(f"Several runs begin with {shown(name)}: write more of the id.")
+        raise InputRejected(f"Several runs begin with {excerpt(name)}: write more of the id.")
     raise InputRejected(_no_run(session, project_id, name))
 
 
@@ -113,18 +113,20 @@ def _no_run(session: Session, project_id: str, name: str) -> str:
     if not names:
         return "This project has no run yet: `/hillclimb run PRESET` starts the first."
     close = get_close_matches(name, names, n=3) or names[:3]
-    return f"There is no run {shown(name)}. Did you mean {', '.join(close)}? `@last` is the newest."
+    return (
+        f"There is no run {excerpt(name)}. Did you mean {', '.join(close)}? `@last` is the newest."
+    )
 
 
 def only_run(words: Sequence[str], usage: str) -> str:
     """Return the one run that a command names, by default the newest."""
     if len(words) > 1:
-        name = shown(" ".join(words))
+        name = excerpt(" ".join(words))
         raise InputRejected(f'One run is enough: {usage}. A name with spaces is quoted: "{name}".')
     return words[0] if words else LAST
 
 
-def shown(word: str) -> str:
+def excerpt(word: str) -> str:
     """Return a word as a reply may repeat it: short, and without invisible characters."""
     visible = "".join(character for character in word if character.isprintable())
     return visible if len(visible) <= MAX_SHOWN else visible[:MAX_SHOWN] + "…"

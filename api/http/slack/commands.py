@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from api.http.slack import acting, reading
-from api.http.slack.arguments import closest, shown, split_words
+from api.http.slack.arguments import closest, excerpt, split_words
 from api.http.slack.call import InputRejected, PersonRequest
 from api.http.slack.reply import SlackReply, of_blocks
 from api.notices.slack.blocks import context, section
@@ -94,6 +94,6 @@ def _known(word: str) -> str:
     if name not in COMMANDS:
         similar = closest(name, COMMANDS)
         raise InputRejected(
-            f"There is no command {shown(word)}.{similar} `{SLASH} help` lists all."
+            f"There is no command {excerpt(word)}.{similar} `{SLASH} help` lists all."
         )
     return name

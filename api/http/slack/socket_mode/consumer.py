@@ -18,7 +18,7 @@ import psycopg
 from api.http.requests.services import Services
 from api.http.slack.processing import process, run_inbox
 from api.http.slack.socket_mode.envelopes import take_envelope
-from api.http.slack.socket_mode.turn import Turn, wait_for_turn
+from api.http.slack.socket_mode.turn import SlackTurn, wait_for_turn
 from api.notices.errors import SlackRefused, SlackUnavailable
 from api.notices.slack.socket import SlackSocket, SocketEnvelope, open_socket
 
@@ -89,12 +89,12 @@ class Consumer:
 
     async def _take(self, envelope: SocketEnvelope) -> Mapping[str, Any] | None:
         """Store the request of an envelope, begin to act on it, and return the acknowledgement."""
-        taken = await anyio.to_thread.run_sync(take_envelope, self.services, envelope)
-        if taken.request_id is not None:
-            task = asyncio.create_task(self._act(taken.request_id))
+        receipt = await anyio.to_thread.run_sync(take_envelope, self.services, envelope)
+        if receipt.request_id is not None:
+            task = asyncio.create_task(self._act(receipt.request_id))
             self.acting.add(task)
             task.add_done_callback(self.acting.discard)
-        return taken.answer
+        return receipt.answer
 
     async def _act(self, request_id: int) -> None:
         try:
@@ -107,8 +107,8 @@ class Consumer:
             await asyncio.wait_for(self.stopping.wait(), seconds)
 
 
-async def _keep(turn: Turn, socket: SlackSocket) -> None:
-    """Return never; raises SocketLost, and what `Turn.check` does."""
+async def _keep(turn: SlackTurn, socket: SlackSocket) -> None:
+    """Return never; raises SocketLost, and what `SlackTurn.check` does."""
     away_s = 0.0
     while True:
         await asyncio.sleep(CHECK_S)

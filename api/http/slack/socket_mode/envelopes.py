@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Receipt:
     """An envelope that may be acknowledged."""
 
     request_id: int | None = None
@@ -37,7 +37,7 @@ class Taken:
     """Mistakes of a form, which go back with the acknowledgement."""
 
 
-def take_envelope(services: Services, envelope: SocketEnvelope) -> Taken:
+def take_envelope(services: Services, envelope: SocketEnvelope) -> Receipt:
     """Store an envelope's request, once however often it is sent.
 
     What cannot be read is logged and given up: Slack would send the same again.
@@ -47,18 +47,18 @@ def take_envelope(services: Services, envelope: SocketEnvelope) -> Taken:
         if not isinstance(incoming, Incoming):
             return _nothing(incoming)
         signature = f"socket:{envelope.id[:MAX_ID]}"
-        return Taken(request_id=receive(services, incoming, signature=signature))
+        return Receipt(request_id=receive(services, incoming, signature=signature))
     except Problem as error:
         log.warning("envelope of type %s cannot be read: %s", envelope.type, error)
     except RequestForged:
         log.info("envelope %s was received before", envelope.id[:MAX_ID])
-    return Taken()
+    return Receipt()
 
 
-def _nothing(mistakes: Mapping[str, str] | None) -> Taken:
+def _nothing(mistakes: Mapping[str, str] | None) -> Receipt:
     if mistakes is None:
-        return Taken()
-    return Taken(answer={"response_action": "errors", "errors": dict(mistakes)})
+        return Receipt()
+    return Receipt(answer={"response_action": "errors", "errors": dict(mistakes)})
 
 
 def _read(envelope: SocketEnvelope) -> Incoming | dict[str, str] | None:

@@ -27,7 +27,7 @@ ANSWER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SlackTurn:
     """The turn, as long as `check` succeeds."""
 
     connection: psycopg.AsyncConnection
@@ -39,7 +39,7 @@ class Turn:
 
 
 @asynccontextmanager
-async def wait_for_turn(database_url: str) -> AsyncIterator[Turn]:
+async def wait_for_turn(database_url: str) -> AsyncIterator[SlackTurn]:
     """Yield once no other process has the turn; it ends with the block. Raises psycopg.Error."""
     url = make_url(database_url).set(drivername="postgresql")
     connection = await psycopg.AsyncConnection.connect(
@@ -50,7 +50,7 @@ async def wait_for_turn(database_url: str) -> AsyncIterator[Turn]:
     try:
         await connection.execute(sql.SQL("SET idle_session_timeout = {}").format(f"{GONE_S:g}s"))
         await _wait(connection)
-        yield Turn(connection=connection)
+        yield SlackTurn(connection=connection)
     finally:
         # Not `close`, which may wait for a server that does not respond.
         connection.pgconn.finish()

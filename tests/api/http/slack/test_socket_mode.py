@@ -127,7 +127,7 @@ async def test_what_cannot_be_read_is_acknowledged_and_given_up(
     socket: FakeSocket, services: Services, database: Database, kind: str, payload: dict[str, Any]
 ) -> None:
     envelope = connecting.SocketEnvelope(id="e1", type=kind, payload=payload)
-    assert envelopes.take_envelope(services, envelope) == envelopes.Taken()
+    assert envelopes.take_envelope(services, envelope) == envelopes.Receipt()
     assert stored(database) == []
 
 
