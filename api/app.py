@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 
 import anyio.to_thread
@@ -12,18 +12,15 @@ from fastapi import Depends, FastAPI
 from starlette.routing import Route
 
 from api.clusters.cloud_worker import require_cloud_worker
-from api.clusters.secrets import node_secrets
 from api.http import handlers
 from api.http.document import openapi
 from api.http.live.lifespan import run_hub
 from api.http.measurement.requests import RequestTimer
 from api.http.middleware import RequestEdge
-from api.http.oidc.provider import OidcClient, Provider
 from api.http.requests.gate import Gate, gated
 from api.http.requests.query import refuse_unknown_query
 from api.http.requests.rates import Rates
-from api.http.requests.services import Services
-from api.http.requests.thread_pools import DatasetPools
+from api.http.requests.services import open_services
 from api.http.routes import health, schemas
 from api.http.routes.access import audit, keys, members, oidc, projects
 from api.http.routes.agents import agent_keys, attempts, ingest, runners
@@ -67,19 +64,14 @@ from api.http.routes.web import (
     studies,
 )
 from api.http.slack.processing import run_inbox
-from api.queue import CeleryTaskQueue, TaskQueue
+from api.queue import TaskQueue
 from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
 from api.settings import Settings, load_settings
 from api.tables.access.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
-from api.tables.access.secrets.keyring import Keyring
 from api.tables.database import Database
-from hillclimb.blobs.locate import open_store
-from hillclimb.blobs.retry import RetryPolicy
 from hillclimb.process.code_revision import code_revision
 
-STORE_RETRIES = RetryPolicy(total_s=10.0)
-"""Limit of the retries of the blob store within one request."""
 ROUTERS = (
     health.router,
     schemas.router,
@@ -167,44 +159,16 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    database = Database(settings.database_url)
-    celery = CeleryTaskQueue(settings.redis_url)
-    services = Services(
-        settings=settings,
-        database=database,
-        task_queue=app.state.task_queue or celery,
-        store=open_store(settings.blobs_url, STORE_RETRIES),
-        lanes=DatasetPools(),
-        provider=_provider(settings),
-        node_secrets=node_secrets(settings.node_secrets, os.environ),
-        keyring=Keyring.of(settings),
-    )
-    await anyio.to_thread.run_sync(_bootstrap, settings, database)
-    app.state.services = services
-    app.state.rates = Rates(per_minute=settings.requests_per_minute)
-    try:
-        async with run_hub(database, settings.database_url) as hub:
+    with open_services(settings, os.environ, app.state.task_queue) as services:
+        await anyio.to_thread.run_sync(_bootstrap, settings, services.database)
+        app.state.services = services
+        app.state.rates = Rates(per_minute=settings.requests_per_minute)
+        async with run_hub(services.database, settings.database_url) as hub:
             app.state.hub = hub
-            async with run_inbox(services):
+            # Without a signing secret no request comes in here: the process of Socket Mode acts.
+            takes_requests = settings.slack_signing_secret is not None
+            async with run_inbox(services) if takes_requests else nullcontext():
                 yield
-    finally:
-        if services.provider is not None:
-            services.provider.close()
-        celery.close()
-        database.close()
-
-
-def _provider(settings: Settings) -> Provider | None:
-    """Return the provider of identities that the settings name."""
-    if settings.oidc_issuer is None:
-        return None
-    secret = settings.oidc_client_secret
-    client = OidcClient(
-        issuer=settings.oidc_issuer,
-        client_id=settings.oidc_client_id or "",
-        client_secret=secret.get_secret_value() if secret is not None else None,
-    )
-    return Provider(client)
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:

@@ -8,6 +8,9 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from hillclimb.spec.monitoring.reporting import SlackChannel
+from hillclimb.spec.rules.project_defaults import DefaultValues
+
 
 class Settings(BaseSettings):
     """Configuration of the control plane, read from the environment."""
@@ -46,6 +49,12 @@ class Settings(BaseSettings):
     slack_signing_secret: Annotated[SecretStr | None, Field(alias="SLACK_SIGNING_SECRET")] = None
     """Verifies requests of Slack: commands, buttons, events (docs/slack.md); unset: none is
     accepted."""
+    slack_app_token: Annotated[SecretStr | None, Field(alias="SLACK_APP_TOKEN")] = None
+    """Opens the connection of Socket Mode, by which Slack's requests arrive without a public
+    address (docs/slack.md); unset: none is opened."""
+    slack_channel: Annotated[SlackChannel | None, Field(alias="HILLCLIMB_SLACK_CHANNEL")] = None
+    """The channel of runs for which neither the spec nor the project's defaults name one, such as
+    `#fleet-training-runs`; unset: they post nothing."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """The address of Slack's Web API; tests set a fake one."""
     webhook_loopback: Annotated[bool, Field(alias="HILLCLIMB_WEBHOOK_LOOPBACK")] = False
@@ -101,10 +110,25 @@ class Settings(BaseSettings):
     """Only report orphaned clusters; do not terminate them."""
 
     @model_validator(mode="after")
+    def _check_slack(self) -> Self:
+        for name, value in (
+            ("HILLCLIMB_SLACK_CHANNEL", self.slack_channel),
+            ("SLACK_APP_TOKEN", self.slack_app_token),
+        ):
+            if value is not None and self.slack_bot_token is None:
+                raise ValueError(f"{name} needs SLACK_BOT_TOKEN, with which messages are posted")
+        return self
+
+    @model_validator(mode="after")
     def _check_oidc(self) -> Self:
         if self.oidc_issuer is not None and self.oidc_client_id is None:
             raise ValueError("HILLCLIMB_OIDC_ISSUER needs HILLCLIMB_OIDC_CLIENT_ID")
         return self
+
+    @property
+    def run_defaults(self) -> DefaultValues:
+        """The operator's defaults of runs, which go after those of their project."""
+        return DefaultValues(slack_channel=self.slack_channel)
 
     @property
     def link_base(self) -> str:

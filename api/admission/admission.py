@@ -25,6 +25,7 @@ from api.tables.access.grants.charging import charge_run
 from api.tables.access.idempotency import RequestKey, StoredResponse
 from api.tables.access.identity import Principal
 from api.tables.database import Database
+from hillclimb.spec.rules.project_defaults import NO_DEFAULTS, DefaultValues
 from hillclimb.spec.run import RunSpec
 
 CREATED, OK = 201, 200
@@ -55,13 +56,15 @@ class Admission:
     database: Database
     rental: RentalSettings
     describe: Describe
+    defaults: DefaultValues = NO_DEFAULTS
+    """The operator's, which go after those of the project."""
 
     def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
         """Store a queued run; a repeated `request` returns the first response.
 
-        The project's defaults are applied first. Raises what `submit.submit` does, DefaultsMisfit,
-        NoEligibleHardware where this service cannot rent the run's nodes, GrantExhausted, and
-        IdempotencyKeyReused.
+        The defaults of project and operator are applied first. Raises what `submit.submit` does,
+        DefaultsMisfit, NoEligibleHardware where this service cannot rent the run's nodes,
+        GrantExhausted, and IdempotencyKeyReused.
         """
         spec, _ = self._with_defaults(spec, caller)
         refuse_unrentable(spec, self.rental)
@@ -144,9 +147,9 @@ class Admission:
         return self._once(request, fork_run, describe)
 
     def _with_defaults(self, spec: RunSpec, caller: Principal) -> tuple[RunSpec, tuple[str, ...]]:
-        """Return the spec with the project's defaults, and the keys that they set."""
+        """Return the spec with the defaults, and the keys that they set."""
         with self.database.transaction() as session:
-            return with_defaults(session, spec, caller.project_id)
+            return with_defaults(session, spec, caller.project_id, self.defaults)
 
     def _once(
         self,

@@ -1,4 +1,4 @@
-"""Applies the defaults of a project to submitted specs."""
+"""Applies the defaults of a project, and then those of the operator, to submitted specs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from sqlalchemy.orm import Session
 from api.runs.errors import DefaultsMisfit
 from api.tables.access.defaults import find_defaults
 from hillclimb.protocol.spec_problems import explain
-from hillclimb.spec.rules.project_defaults import Applied, ProjectDefaults, apply_defaults
+from hillclimb.spec.rules.project_defaults import (
+    Applied,
+    DefaultValues,
+    ProjectDefaults,
+    apply_defaults,
+)
 from hillclimb.spec.run import RunSpec
 
 
@@ -23,21 +28,21 @@ def defaults_of(session: Session, project_id: str) -> ProjectDefaults:
 
 
 def document_with_defaults(
-    session: Session, document: Mapping[str, Any], project_id: str
+    session: Session, document: Mapping[str, Any], project_id: str, operator: DefaultValues
 ) -> Applied:
     """Return a spec as its user wrote it with the defaults of the keys that it leaves out."""
-    return apply_defaults(document, defaults_of(session, project_id))
+    return apply_defaults(document, defaults_of(session, project_id), operator)
 
 
 def with_defaults(
-    session: Session, spec: RunSpec, project_id: str
+    session: Session, spec: RunSpec, project_id: str, operator: DefaultValues
 ) -> tuple[RunSpec, tuple[str, ...]]:
-    """Return the spec with the project's defaults, and the dotted keys that they set.
+    """Return the spec with the project's and the operator's defaults, and the keys that they set.
 
     Raises DefaultsMisfit for a spec that is valid without them alone.
     """
     written = spec.model_dump(mode="json", exclude_unset=True)
-    applied = document_with_defaults(session, written, project_id)
+    applied = document_with_defaults(session, written, project_id, operator)
     if not applied.keys:
         return spec, ()
     try:
@@ -45,7 +50,7 @@ def with_defaults(
     except ValidationError as error:
         problem = explain(error)[0]
         raise DefaultsMisfit(
-            f"The spec is valid, but not with the project's defaults ({', '.join(applied.keys)}):"
+            f"The spec is valid, but not with the defaults ({', '.join(applied.keys)}):"
             f" {problem.pointer or '/'}: {problem.message}. Set the key in the spec (null: none),"
             " or change `hillclimb project defaults`."
         ) from error

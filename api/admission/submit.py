@@ -54,7 +54,7 @@ class Plan:
     queue_reason: str | None
     """Why it would wait; null if it would start now."""
     from_defaults: tuple[str, ...] = ()
-    """Dotted keys that the project's defaults set."""
+    """Dotted keys that the defaults of the project or the operator set."""
 
 
 def submit(

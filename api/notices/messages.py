@@ -57,13 +57,12 @@ class RateLine:
 
     label: str
     n: int
+    """Tasks with a graded rollout; of a comparison, on both sides."""
     rate: float | None
     low: float | None
     high: float | None
     before: float | None = None
     verdict: str | None = None
-    counts_tasks: bool = False
-    """`n` counts the tasks of a paired comparison; else graded rollouts."""
     at_n: AtN | None = None
     """pass@n beside it, where tasks were sampled n times."""
 
@@ -74,6 +73,10 @@ class Remains:
 
     lines: Sequence[str] = ()
     """About machines, checkpoint, cost and W&B, in Slack's markup."""
+    conclusion: str = ""
+    """What the training has shown, in one line."""
+    has_learned: bool = True
+    """False if no step could change the policy: the run is then no plain success."""
     log_tail: str = ""
     """The last lines of the log of a failed run."""
 
@@ -142,8 +145,8 @@ def evaluated(
             *(section(f"by {title}\n{rate_table(rows)}") for title, rows in breakdowns.items()),
             *([context(escape(early_stop))] if early_stop else []),
             context(
-                "from the first eval to this one: pass@1 with 95 % intervals, n graded rollouts ·"
-                f" {_link(run)}"
+                "pass@1 from the first eval to this one, the change in points, 95 % interval, n"
+                f" tasks · {_link(run)}"
             ),
         ),
     )
@@ -220,6 +223,8 @@ def ended(
 ) -> Message:
     """Return the message about the end of a run, with first and last evaluation per decoding."""
     emoji = STATUS_EMOJI.get(status, ":grey_question:")
+    if status == "succeeded" and not remains.has_learned:
+        emoji = ":warning:"
     tables_blocks = [
         block
         for decoding, lines in tables.items()
@@ -232,16 +237,19 @@ def ended(
             section(f"{emoji} *{escape(run.name)}* {escape(status)}"),
             fields(*facts),
             *([section(escape(detail))] if detail else []),
+            *([section(escape(remains.conclusion))] if remains.conclusion else []),
             *tables_blocks,
-            *_remains(run, remains),
+            *_remains(run, remains, has_failed=status == "failed"),
         ),
     )
 
 
-def _remains(run: RunFacts, remains: Remains) -> Iterator[Block]:
+def _remains(run: RunFacts, remains: Remains, *, has_failed: bool) -> Iterator[Block]:
     if remains.log_tail:
         yield section(f"Last lines of <{run.url}/log|the log>:")
         yield code(remains.log_tail)
+    elif has_failed:
+        yield section(f"<{run.url}/log|The log> has no lines of the last attempt.")
     if remains.lines:
         yield context("\n".join(remains.lines))
 
@@ -265,11 +273,18 @@ def _row(line: RateLine, width: int) -> str:
     before = f"{share(line.before):>7} → " if line.before is not None else ""
     interval = f"[{share(line.low)}, {share(line.high)}]"
     verdict = f"  {line.verdict}" if line.verdict else ""
-    number = f"{line.n} tasks" if line.counts_tasks else f"n={line.n}"
     return (
-        f"{line.label:<{width}}  {before}{share(line.rate):>7}  {interval:<18}"
-        f" {number}{_at_n(line.at_n)}{verdict}"
+        f"{line.label:<{width}}  {before}{share(line.rate):>7}{_delta(line)}  {interval:<18}"
+        f" n={line.n}{_at_n(line.at_n)}{verdict}"
     )
+
+
+def _delta(line: RateLine) -> str:
+    """Return the change in percentage points; nothing without a rate before."""
+    if line.before is None:
+        return ""
+    points = "–" if line.rate is None else f"{100 * (line.rate - line.before):+.1f}"
+    return f" {points:>6}"
 
 
 def _at_n(rate: AtN | None) -> str:

@@ -21,6 +21,7 @@ from api.notices.slack.facts import (
 )
 from api.notices.slack.live import ACKNOWLEDGE, APPROVE, run_url
 from api.results.errors import NoSuchEval
+from api.results.evals.conclusion import conclusion_of_run, result_of_run
 from api.results.evals.report import build_report
 from api.runs.end_reasons import REASONS
 from api.runs.outbox import Claim
@@ -133,7 +134,7 @@ def rate_line(
     value_before = before_n["value"] if before_n and at_n and before_n["k"] == at_n["k"] else None
     return RateLine(
         label=label,
-        n=rate["n"],
+        n=rate.get("num_tasks", rate["n"]),
         rate=rate["pass_at_1"],
         low=rate["low"],
         high=rate["high"],
@@ -197,6 +198,7 @@ RENDERERS: Mapping[str, Callable[[Session, RunFacts, Run, RunEvent], Message]] =
 
 def _ended(session: Session, facts: RunFacts, run: Run, *, now: datetime, log_tail: str) -> Message:
     wandb = wandb_line(run)
+    conclusion = conclusion_of_run(session, run, result_of_run(session, run))
     return messages.ended(
         facts,
         status=run.status,
@@ -211,6 +213,8 @@ def _ended(session: Session, facts: RunFacts, run: Run, *, now: datetime, log_ta
                 *([wandb] if wandb else []),
             ),
             log_tail=log_tail,
+            conclusion="" if conclusion is None else conclusion.sentence,
+            has_learned=conclusion is None or conclusion.has_learned,
         ),
     )
 
@@ -243,7 +247,6 @@ def change_line(label: str, facts: Mapping[str, Any]) -> RateLine:
         high=high,
         before=facts["before"],
         verdict=facts["verdict"].upper(),
-        counts_tasks=True,
         at_n=at_n and _change_at_n(at_n),
     )
 

@@ -30,11 +30,12 @@ WITHHELD_VARIABLES = frozenset(
         "REDIS_URL",
         "SLACK_BOT_TOKEN",
         "SLACK_SIGNING_SECRET",
+        "SLACK_APP_TOKEN",
         "HILLCLIMB_READY_FILE",
         "PYTHONPATH",
         "VIRTUAL_ENV",
     }
-    | {"HILLCLIMB_BOOTSTRAP_TOKEN", "HILLCLIMB_MASTER_KEYS"}
+    | {"HILLCLIMB_BOOTSTRAP_TOKEN", "HILLCLIMB_MASTER_KEYS", "HILLCLIMB_METRICS_TOKEN"}
 )
 """Variables of the control plane: secrets a trainer must not see, and paths that change imports."""
 

@@ -20,7 +20,9 @@ from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
 PASSED_THROUGH = (
     "SLACK_BOT_TOKEN",
     "SLACK_SIGNING_SECRET",
+    "SLACK_APP_TOKEN",
     "SLACK_API_BASE_URL",
+    "HILLCLIMB_SLACK_CHANNEL",
     "HILLCLIMB_MASTER_KEYS",
     "HILLCLIMB_WEBHOOK_LOOPBACK",
     "HILLCLIMB_OIDC_ISSUER",

@@ -149,6 +149,23 @@ def _beat(plan: StackPlan) -> ServiceSpec:
     )
 
 
+def _slack(plan: StackPlan) -> ServiceSpec | None:
+    """Return the process of Socket Mode; None without an app-level token.
+
+    It is ready although Slack is away: nothing waits for Slack.
+    """
+    if "SLACK_APP_TOKEN" not in plan.environment:
+        return None
+    return ServiceSpec(
+        name="slack",
+        command=_python("-m", "api.http.slack.socket_mode"),
+        cwd=CODE_ROOT,
+        environment={**plan.environment, **plan.clouds},
+        needs=("postgres", "valkey", "migrate"),
+        ready=log_says(r"Socket Mode: "),
+    )
+
+
 def _runner(plan: StackPlan) -> ServiceSpec:
     ready = plan.state.ready_file("runner")
     limit_s = plan.options.runner_stop_s
@@ -178,6 +195,7 @@ TABLE: tuple[Callable[[StackPlan], ServiceSpec | None], ...] = (
     _worker,
     _cluster_worker,
     _beat,
+    _slack,
     _runner,
 )
 

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from api.settings import Settings
+from hillclimb.process.launcher import WITHHELD_VARIABLES
 
 REQUIRED = {
     "DATABASE_URL": "postgresql+psycopg://x",
@@ -39,3 +40,28 @@ def test_links_for_people_may_have_an_address_of_their_own(monkeypatch: pytest.M
     monkeypatch.setenv("HILLCLIMB_LINK_URL", "https://train.example/")
     assert Settings().link_base == "https://train.example"
     assert Settings().public_url == "http://api:8710/"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HILLCLIMB_SLACK_CHANNEL", "#runs"), ("SLACK_APP_TOKEN", "xapp-1")],
+)
+def test_what_needs_the_bot_says_so_without_its_token(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    for each, given in [*REQUIRED.items(), (name, value)]:
+        monkeypatch.setenv(each, given)
+    with pytest.raises(ValidationError, match=f"{name} needs SLACK_BOT_TOKEN"):
+        Settings()
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-1")
+    monkeypatch.setenv("HILLCLIMB_SLACK_CHANNEL", "#a channel")
+    with pytest.raises(ValidationError, match="HILLCLIMB_SLACK_CHANNEL"):
+        Settings()
+
+
+def test_no_trainer_gets_a_secret_of_the_service() -> None:
+    secrets = {
+        field.alias for field in Settings.model_fields.values() if "Secret" in str(field.annotation)
+    }
+    assert len(secrets) >= 8
+    assert secrets <= WITHHELD_VARIABLES

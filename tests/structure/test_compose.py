@@ -22,7 +22,7 @@ def services() -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["migrate", "api", "worker", "beat"])
+@pytest.mark.parametrize("name", ["migrate", "api", "worker", "beat", "slack"])
 def test_the_control_plane_gets_exactly_variables_that_it_reads(name: str) -> None:
     given = set(services()[name]["environment"])
     known = {str(field.alias) for field in Settings.model_fields.values()}
@@ -78,7 +78,7 @@ def test_credentials_come_from_a_file_of_their_own_for_those_that_need_them_alon
     """Node secrets are named by the operator: no list of the compose file could hand them on."""
     optional = [{"path": "secrets.env", "required": False}]
     got = {name for name, each in services().items() if each.get("env_file") == optional}
-    assert got == {"migrate", "api", "worker", "cluster-worker", "beat", "runner"}
+    assert got == {"migrate", "api", "worker", "cluster-worker", "beat", "slack", "runner"}
     assert not any("env_file" in each for name, each in services().items() if name not in got)
     for ignored in (".gitignore", ".dockerignore"):
         assert "secrets.env" in (ROOT / ignored).read_text().splitlines()
@@ -89,13 +89,18 @@ def test_a_plain_up_starts_what_rents_where_the_example_says_so() -> None:
     example = (ROOT / ".env.example").read_text().splitlines()
     assert "COMPOSE_PROFILES=" in example
     optional = {name: each["profiles"] for name, each in services().items() if "profiles" in each}
-    assert optional == {"cluster-worker": ["clouds"], "sky-api": ["clouds"]}
+    assert optional == {
+        "cluster-worker": ["clouds"],
+        "sky-api": ["clouds"],
+        "slack": ["slack"],
+    }
 
 
 def test_every_process_of_the_compose_file_is_a_row_of_the_deployment_page() -> None:
     page = (ROOT / "docs" / "deploy.md").read_text()
     queue = services()["cluster-worker"]["command"]
     assert " ".join(queue[: queue.index("--loglevel")]) in page
+    assert " ".join(services()["slack"]["command"]) in page
 
 
 def test_the_volume_of_the_state_belongs_to_the_images_user() -> None:

@@ -23,6 +23,7 @@ from api.tables.access.secrets.errors import SecretMissing
 from api.tables.ids import new_id
 from api.tables.studies.campaigns import Campaign, CampaignCell
 from hillclimb.protocol.payloads.studies.campaigns import CellState
+from hillclimb.spec.rules.project_defaults import DefaultValues
 from hillclimb.spec.run import RunSpec
 
 Admit = Callable[[Session, RunSpec], Run]
@@ -31,7 +32,13 @@ REFUSALS = (CheckpointNotFound, DatasetUnusable, NoEligibleHardware, SecretMissi
 
 
 def create(
-    session: Session, spec: CampaignSpec, caller: Principal, admit: Admit, *, now: datetime
+    session: Session,
+    spec: CampaignSpec,
+    caller: Principal,
+    admit: Admit,
+    *,
+    operator: DefaultValues,
+    now: datetime,
 ) -> tuple[Campaign, list[str]]:
     """Store a campaign and launch its cells; return it with the ids of the new runs.
 
@@ -44,7 +51,7 @@ def create(
         RunNotFound: a model names a run that the project does not have.
     """
     project_id = caller.project_id
-    base = document_with_defaults(session, spec.base, project_id).document
+    base = document_with_defaults(session, spec.base, project_id, operator).document
     spec = spec.model_copy(update={"base": base})
     planned = plan_cells(
         spec, lambda run_id, step: _newest_checkpoint(session, project_id, run_id, step)

@@ -25,6 +25,7 @@ from api.runs.status import RunStatus
 from api.tables.studies.experiments import Experiment, ExperimentRun
 from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.rules.dotted_keys import set_key
+from hillclimb.spec.rules.project_defaults import DefaultValues
 from hillclimb.spec.run import RunSpec
 
 Json = dict[str, Any]
@@ -64,7 +65,12 @@ def plan_sweep(experiment: Experiment, sweep: SweepSpec) -> list[SweptRun]:
 
 
 def launch_sweep(
-    session: Session, experiment: Experiment, sweep: SweepSpec, admit: Admit
+    session: Session,
+    experiment: Experiment,
+    sweep: SweepSpec,
+    admit: Admit,
+    *,
+    operator: DefaultValues,
 ) -> list[str]:
     """Add the runs of a sweep and launch those that the project does not have; return their ids.
 
@@ -74,8 +80,8 @@ def launch_sweep(
     Raises:
         ExperimentRejected: as `plan_sweep`, or the runs contradict the experiment's roles.
     """
-    base = document_with_defaults(session, sweep.base, experiment.project_id).document
-    planned = plan_sweep(experiment, sweep.model_copy(update={"base": base}))
+    applied = document_with_defaults(session, sweep.base, experiment.project_id, operator)
+    planned = plan_sweep(experiment, sweep.model_copy(update={"base": applied.document}))
     placed = store.list_runs(session, experiment)
     known = {each.place.digest for each in placed}
     new = [each for each in planned if each.digest not in known]

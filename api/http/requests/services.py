@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from api.admission.admission import Admission
 from api.admission.rental import RentalSettings
-from api.http.oidc.provider import Provider
+from api.clusters.secrets import node_secrets
+from api.http.oidc.provider import OidcClient, Provider
 from api.http.payloads.runs import run_as_json
 from api.http.requests.thread_pools import DatasetPools
 from api.notices.slack.web_api import SlackApi
-from api.queue import TaskQueue
+from api.queue import CeleryTaskQueue, TaskQueue
 from api.settings import Settings
 from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.database import Database
 from hillclimb.blobs.base import BlobStore
+from hillclimb.blobs.locate import open_store
+from hillclimb.blobs.retry import RetryPolicy
 
 SLACK_TIMEOUT_S = 5.0
 """A hanging Slack occupies a thread of the API's pool for no longer."""
+STORE_RETRIES = RetryPolicy(total_s=10.0)
+"""Limit of the retries of the blob store within one request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,4 +71,47 @@ class Services:
                 node_secrets=self.node_secrets,
             ),
             describe=run_as_json,
+            defaults=settings.run_defaults,
         )
+
+
+@contextmanager
+def open_services(
+    settings: Settings, environment: Mapping[str, str], task_queue: TaskQueue | None = None
+) -> Iterator[Services]:
+    """Open the parts that the settings name, and close them at the end of the block.
+
+    `environment` has the variables that rented nodes receive.
+    """
+    database = Database(settings.database_url)
+    celery = CeleryTaskQueue(settings.redis_url)
+    services = Services(
+        settings=settings,
+        database=database,
+        task_queue=task_queue or celery,
+        store=open_store(settings.blobs_url, STORE_RETRIES),
+        lanes=DatasetPools(),
+        provider=_provider(settings),
+        node_secrets=node_secrets(settings.node_secrets, environment),
+        keyring=Keyring.of(settings),
+    )
+    try:
+        yield services
+    finally:
+        if services.provider is not None:
+            services.provider.close()
+        celery.close()
+        database.close()
+
+
+def _provider(settings: Settings) -> Provider | None:
+    """Return the provider of identities that the settings name."""
+    if settings.oidc_issuer is None:
+        return None
+    secret = settings.oidc_client_secret
+    client = OidcClient(
+        issuer=settings.oidc_issuer,
+        client_id=settings.oidc_client_id or "",
+        client_secret=secret.get_secret_value() if secret is not None else None,
+    )
+    return Provider(client)

@@ -18,6 +18,7 @@ from api.http.requests.bodies import parse_body, parse_spec
 from api.http.requests.stopping import stop_run
 from api.http.slack.arguments import (
     closest,
+    excerpt,
     find_run,
     only_run,
     split_changes,
@@ -87,19 +88,29 @@ def _spec_of(request: PersonRequest, words: Sequence[str]) -> dict[str, Any]:
     """Return the spec of a preset, or of a run, with changes and with this channel to notify."""
     caller = request.reader()
     names, changes = split_changes(words)
-    if len(names) != 1:
+    if not names:
         raise InputRejected(
             "Name one preset, or a run to copy, then changes: `/hillclimb run PRESET"
             f" optimizer.lr=1e-5`. Presets: {', '.join(presets())}."
         )
+    _refuse_more(names)
     body = _source(request, caller, names[0])
     set_key(body, CHANNEL, request.channel)
     for key, value in changes.items():
         try:
             set_key(body, key, value)
         except ValueError as error:
-            raise InputRejected(f"{key}: {error}.") from error
+            raise InputRejected(f"{excerpt(key)}: {error}.") from error
     return body
+
+
+def _refuse_more(names: Sequence[str]) -> None:
+    """Refuse a second plain word: a change without its value, or a name without its quotes."""
+    if len(names) > 1:
+        raise InputRejected(
+            f"{excerpt(names[1])} is no change: write KEY=VALUE, such as optimizer.lr=1e-5. A name"
+            f' with spaces is quoted: "{excerpt(" ".join(names))}".'
+        )
 
 
 def _source(request: PersonRequest, caller: Principal, name: str) -> dict[str, Any]:
@@ -109,8 +120,14 @@ def _source(request: PersonRequest, caller: Principal, name: str) -> dict[str, A
         with request.services.database.transaction() as session:
             spec = dict(find_run(session, caller.project_id, name).spec)
     except InputRejected as error:
+        before, at, step = name.rpartition("@")
+        if at and before and step.isdecimal():
+            raise InputRejected(
+                f"A copy starts from the beginning: `/hillclimb fork {excerpt(name)}` starts from"
+                " the checkpoint of a step."
+            ) from error
         raise InputRejected(
-            f"There is no preset {name}, and no run.{closest(name, presets())} Presets:"
+            f"There is no preset {excerpt(name)}, and no run.{closest(name, presets())} Presets:"
             f" {', '.join(presets())}."
         ) from error
     # A copy starts from the beginning: `fork` is the command that keeps the descent.
@@ -169,10 +186,11 @@ def discard(_: PersonRequest, __: str) -> SlackReply:
 def fork(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """Start a new run from a run's spec with changes, with `RUN@STEP` from its checkpoint."""
     names, changes = split_changes(words)
-    if len(names) != 1:
+    if not names:
         raise InputRejected(
-            "`/hillclimb fork RUN[@STEP] KEY=VALUE…`, `name=NAME` names the new run."
+            "Name the run: `/hillclimb fork RUN[@STEP] KEY=VALUE…`; `name=NAME` names the new one."
         )
+    _refuse_more(names)
     name, at, step = names[0].rpartition("@")
     has_step = bool(at) and step.isdecimal() and bool(name)
     return fork_run(

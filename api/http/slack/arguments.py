@@ -18,6 +18,8 @@ from api.tables import Run
 QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " "})
 """Slack's clients replace straight quotes and spaces while a person types."""
 MAX_WORDS, MAX_VALUE = 64, 2000
+MAX_SHOWN = 60
+"""Characters of a word that a reply repeats."""
 LAST = "@last"
 MIN_PREFIX = 6
 """Characters of an id after `run_`, below which a prefix is not claim for one."""
@@ -29,7 +31,7 @@ def split_words(text: str) -> list[str]:
     try:
         words = shlex.split(text.translate(QUOTES).replace("\x00", ""))
     except ValueError as error:
-        raise InputRejected(f"A quote is open ({error}): close it, or leave it out.") from error
+        raise InputRejected("A quote is open: close it, or leave it out.") from error
     if len(words) > MAX_WORDS:
         raise InputRejected(f"That is more than {MAX_WORDS} words: submit such a spec by the CLI.")
     return words
@@ -44,7 +46,9 @@ def split_changes(words: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
         if not equals:
             plain.append(word)
         elif not key:
-            raise InputRejected(f"{word} has no key: write KEY=VALUE, such as optimizer.lr=1e-4.")
+            raise InputRejected(
+                f"{excerpt(word)} has no key: write KEY=VALUE, such as optimizer.lr=1e-4."
+            )
         else:
             changes[key] = read_value(key, value)
     return plain, changes
@@ -53,7 +57,7 @@ def split_changes(words: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
 def read_value(key: str, text: str) -> Any:  # noqa: ANN401 - any JSON
     """Return a value as JSON; raises InputRejected for one that has no JSON."""
     if len(text) > MAX_VALUE:
-        raise InputRejected(f"The value of {key} is longer than {MAX_VALUE} characters.")
+        raise InputRejected(f"The value of {excerpt(key)} is longer than {MAX_VALUE} characters.")
     try:
         value = yaml.safe_load(text)
         # YAML 1.1 reads 1e-4 as text.
@@ -61,7 +65,7 @@ def read_value(key: str, text: str) -> Any:  # noqa: ANN401 - any JSON
         json.dumps(value, allow_nan=False)
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         raise InputRejected(
-            f"The value of {key} cannot be read: write a number, a word, or a list such as"
+            f"The value of {excerpt(key)} cannot be read: write a number, a word, or a list such as"
             " [booking, github]."
         ) from error
     return value
@@ -90,7 +94,7 @@ def find_run(session: Session, project_id: str, name: str) -> Run:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise InputRejected(f"Several runs begin with {name}: write more of the id.")
+        raise InputRejected(f"Several runs begin with {excerpt(name)}: write more of the id.")
     raise InputRejected(_no_run(session, project_id, name))
 
 
@@ -109,14 +113,23 @@ def _no_run(session: Session, project_id: str, name: str) -> str:
     if not names:
         return "This project has no run yet: `/hillclimb run PRESET` starts the first."
     close = get_close_matches(name, names, n=3) or names[:3]
-    return f"There is no run {name}. Did you mean {', '.join(close)}? `@last` is the newest."
+    return (
+        f"There is no run {excerpt(name)}. Did you mean {', '.join(close)}? `@last` is the newest."
+    )
 
 
 def only_run(words: Sequence[str], usage: str) -> str:
     """Return the one run that a command names, by default the newest."""
     if len(words) > 1:
-        raise InputRejected(f"One run is enough: {usage}")
+        name = excerpt(" ".join(words))
+        raise InputRejected(f'One run is enough: {usage}. A name with spaces is quoted: "{name}".')
     return words[0] if words else LAST
+
+
+def excerpt(word: str) -> str:
+    """Return a word as a reply may repeat it: short, and without invisible characters."""
+    visible = "".join(character for character in word if character.isprintable())
+    return visible if len(visible) <= MAX_SHOWN else visible[:MAX_SHOWN] + "…"
 
 
 def closest(word: str, choices: Iterable[str]) -> str:

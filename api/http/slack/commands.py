@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from api.http.slack import acting, reading
-from api.http.slack.arguments import closest, split_words
+from api.http.slack.arguments import closest, excerpt, split_words
 from api.http.slack.call import InputRejected, PersonRequest
 from api.http.slack.reply import SlackReply, of_blocks
 from api.notices.slack.blocks import context, section
+
+SLASH = "/hillclimb"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +23,12 @@ class SlackCommand:
     run: Callable[[PersonRequest, Sequence[str]], SlackReply]
 
 
-def show_help(_: PersonRequest, __: Sequence[str]) -> SlackReply:
-    """List the commands."""
-    lines = [f"`{f'{name} {each.usage}'.strip()}` {each.about}" for name, each in COMMANDS.items()]
+def show_help(_: PersonRequest, words: Sequence[str]) -> SlackReply:
+    """List the commands, or those that are named."""
+    names = [_known(word) for word in words] or list(COMMANDS)
+    lines = [
+        f"`{f'{name} {COMMANDS[name].usage}'.strip()}` {COMMANDS[name].about}" for name in names
+    ]
     small_print = (
         "RUN is an id, its beginning, a name, or `@last`. Changes are dotted keys of the spec:"
         " `optimizer.lr=1e-5`."
@@ -71,16 +76,24 @@ COMMANDS: Mapping[str, SlackCommand] = {
     "link": SlackCommand(
         usage="CODE", about="links you to an API key (`hillclimb slack link`)", run=acting.link
     ),
-    "help": SlackCommand(usage="", about="shows this", run=show_help),
+    "help": SlackCommand(usage="[COMMAND]", about="shows this", run=show_help),
 }
 
 
 def carry_out(request: PersonRequest, text: str) -> SlackReply:
     """Carry out `/hillclimb TEXT`; raises InputRejected and the errors of the domains."""
     words = split_words(text)
-    name = words[0].lower() if words else "help"
+    if words and words[0] == SLASH:  # typed once more, or after a mention
+        words = words[1:]
+    return COMMANDS[_known(words[0]) if words else "help"].run(request, words[1:])
+
+
+def _known(word: str) -> str:
+    """Return the name of a command; raises InputRejected with the most similar one."""
+    name = word.lower()
     if name not in COMMANDS:
+        similar = closest(name, COMMANDS)
         raise InputRejected(
-            f"There is no command {name}.{closest(name, COMMANDS)} `/hillclimb help` lists all."
+            f"There is no command {excerpt(word)}.{similar} `{SLASH} help` lists all."
         )
-    return COMMANDS[name].run(request, words[1:])
+    return name

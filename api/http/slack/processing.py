@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -37,6 +38,9 @@ FAILED = (
 )
 REFUSALS: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, InputRejected, Problem)
 """Errors whose message is a sentence for the person."""
+
+POINTER = re.compile(r"(?:^|(?<=; ))/([^\s:]*): ")
+"""Of a mistake in a spec, before its sentence."""
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +101,17 @@ def _dispatch(request: PersonRequest, claim: InboxClaim) -> SlackReply | None:
 
 
 def _sentence_of(error: Exception) -> str:
-    """Return the message of a refusal, at most three mistakes of a spec long."""
-    text = str(error) or type(error).__name__
+    """Return the message of a refusal, with the keys of a spec as a person writes them."""
     if isinstance(error, ValidationError):
         return "The input is not valid."
+    text, num_keys = POINTER.subn(_dotted, str(error) or type(error).__name__)
+    text = f"The spec is not valid: {text}." if num_keys else text
     return text if len(text) <= 1500 else text[:1500] + "…"
+
+
+def _dotted(pointer: re.Match[str]) -> str:
+    key = pointer[1].strip("/").replace("/", ".")
+    return f"{key}: " if key else ""
 
 
 def _target(claim: InboxClaim, reply: SlackReply) -> Target:
@@ -157,9 +167,6 @@ def process_due(services: Services) -> int:
 @asynccontextmanager
 async def run_inbox(services: Services) -> AsyncIterator[None]:
     """Process what waits, at the start and every few seconds, until the block ends."""
-    if services.settings.slack_signing_secret is None:
-        yield
-        return
     stopping = asyncio.Event()
     loop = asyncio.create_task(_repeat(services, stopping), name="slack inbox")
     try:

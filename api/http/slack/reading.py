@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from api.admission.experiments import store as experiments
 from api.admission.experiments.report import changelog_page
 from api.clusters.overview import forecast_of_run
-from api.http.slack.arguments import find_run, only_run
+from api.http.slack.arguments import excerpt, find_run, only_run
 from api.http.slack.call import InputRejected, PersonRequest
 from api.http.slack.reply import SlackReply, of_blocks, plain, sentence
 from api.notices.messages import RateLine, rate_table
@@ -56,7 +56,7 @@ def _status(word: str) -> str:
         return RunStatus(word.lower()).value
     except ValueError as error:
         known = ", ".join(each.value for each in RunStatus)
-        raise InputRejected(f"There is no status {word}: take one of {known}.") from error
+        raise InputRejected(f"There is no status {excerpt(word)}: take one of {known}.") from error
 
 
 def _row(request: PersonRequest, run: Run) -> str:
@@ -181,6 +181,8 @@ def cost(request: PersonRequest, words: Sequence[str]) -> SlackReply:
 def changelog(request: PersonRequest, words: Sequence[str]) -> SlackReply:
     """Show the changelog of the newest experiments, or one experiment's entry."""
     caller = request.reader()
+    if len(words) > 1:
+        raise InputRejected("One experiment is enough: `/hillclimb changelog EXPERIMENT`.")
     with request.services.database.transaction() as session:
         if words:
             entries = [experiments.get_experiment(session, caller.project_id, words[0])]

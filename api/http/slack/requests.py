@@ -28,7 +28,15 @@ class Incoming:
 
 def read_command(body: bytes) -> Incoming:
     """Return the command of a form; raises Problem for a body that is none."""
-    form = _form(body)
+    return command_of(_form(body))
+
+
+def command_of(form: Mapping[str, str]) -> Incoming:
+    """Return the command of a form's fields; raises Problem where one is missing.
+
+    Slack names each command by its trigger, also where it sends it a second time.
+    """
+    trigger = form.get("trigger_id", "")
     payload = {
         "team": _text(form, "team_id"),
         "user": _text(form, "user_id"),
@@ -36,7 +44,11 @@ def read_command(body: bytes) -> Incoming:
         "text": form.get("text", ""),
         "response_url": _text(form, "response_url"),
     }
-    return Incoming(kind="command", payload=payload)
+    return Incoming(
+        kind="command",
+        payload=payload,
+        dedupe_key=f"command:{payload['team']}:{trigger}" if trigger else None,
+    )
 
 
 def read_interaction(body: bytes) -> Incoming | dict[str, str] | None:
@@ -44,7 +56,11 @@ def read_interaction(body: bytes) -> Incoming | dict[str, str] | None:
 
     Raises Problem for a body that is no interaction.
     """
-    facts = _json(_text(_form(body), "payload").encode())
+    return interaction_of(_json(_text(_form(body), "payload").encode()))
+
+
+def interaction_of(facts: Json) -> Incoming | dict[str, str] | None:
+    """Return what `read_interaction` does, from the interaction's JSON."""
     who = {"team": _of(facts, "team", "id"), "user": _of(facts, "user", "id")}
     if facts.get("type") == "block_actions":
         return _click(facts, who)
@@ -152,6 +168,7 @@ def _json(text: bytes) -> Json:
         raise Problem(MALFORMED, "The body contains the character U+0000.")
     try:
         facts = json.loads(text)
+        json.dumps(facts, ensure_ascii=False).encode()  # half a surrogate is no text
     except (ValueError, RecursionError) as error:
         raise Problem(MALFORMED, "The body is not JSON.") from error
     if not isinstance(facts, dict):

@@ -14,9 +14,8 @@ from api.clusters import budgets
 from api.clusters.store import ClusterState, of_run
 from api.runs.store import newest_checkpoint
 from api.tables import Run, RunEvent
+from hillclimb.spec.rules.project_defaults import TOOL_USE
 
-MODALITY = "tool_use"
-"""Of every run: specs with tasks of other modalities are refused (`hillclimb.spec.environment`)."""
 BACKENDS = {"runner": "own machine", "skypilot": "SkyPilot", "tinker": "Tinker"}
 MAX_ENV_KEYS = 8
 
@@ -29,7 +28,10 @@ class EvalPoint:
     rate: float | None
     low: float | None
     high: float | None
-    n: int
+    num_tasks: int
+    """Tasks with a graded rollout."""
+    num_graded: int
+    """Graded rollouts."""
     at_n: tuple[int, float | None] | None
     """The number of rollouts per task and pass@n; null for one rollout per task."""
 
@@ -53,7 +55,7 @@ def configuration_of(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     kind = spec.get("kind", "train")
     return (
         ("Backend", BACKENDS.get(spec["backend"]["type"], spec["backend"]["type"])),
-        ("Modality", MODALITY),
+        ("Modality", spec["data"].get("modality") or TOOL_USE),
         ("Model", str(spec["model"]["source"])),
         ("Environments", names or "those of the dataset"),
         ("Config", config if kind == "train" else f"kind {kind}"),
@@ -134,7 +136,8 @@ def _point(data: Mapping[str, Any]) -> EvalPoint:
         rate=overall["pass_at_1"],
         low=overall["low"],
         high=overall["high"],
-        n=overall["n"],
+        num_tasks=overall.get("num_tasks", overall["n"]),
+        num_graded=overall["n"],
         at_n=at_n and (at_n["k"], at_n["value"]),
     )
 

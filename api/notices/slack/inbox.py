@@ -19,8 +19,8 @@ from api.notices.errors import RequestForged
 from api.tables import SlackRequest
 
 RECEIVED, ANSWERED, DONE, DEAD = "received", "answered", "done", "dead"
-LEASE_S = 60.0
-"""After this another process takes the request over."""
+LEASE_S = 30.0
+"""After this another process takes the request over; acting on one takes seconds."""
 MAX_TRIES = 5
 KEPT_FOR = timedelta(days=1)
 """Rows are deleted after this; far longer than a signature is valid."""

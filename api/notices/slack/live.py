@@ -33,6 +33,7 @@ from api.notices.slack.facts import (
     machines_line,
     wandb_line,
 )
+from api.results.evals.conclusion import conclusion_of_run, result_of_run
 from api.runs.end_reasons import REASONS
 from api.runs.status import TERMINAL, RunStatus
 from api.tables import Run
@@ -131,10 +132,13 @@ def _duration(seconds: float) -> str:
 def _rates(points: dict[str, tuple[EvalPoint, EvalPoint]]) -> Iterator[str]:
     for name, (first, last) in list(points.items())[:MAX_DECODINGS]:
         at_n = "" if last.at_n is None else f", pass@{last.at_n[0]} {share(last.at_n[1])}"
+        graded = last.num_graded
+        more = "" if graded == last.num_tasks else f" ({graded} graded rollouts)"
         yield (
             f"*pass@1* {escape(name)}: *{_change(first, last)}* [{share(last.low)},"
-            f" {share(last.high)}], {last.n} graded rollouts at step {last.step}{at_n}"
+            f" {share(last.high)}], n={last.num_tasks}{more} at step {last.step}{at_n}"
         )
+    yield "_n is the number of tasks with a grade, here and in the thread_"
 
 
 def _change(first: EvalPoint, last: EvalPoint) -> str:
@@ -155,6 +159,9 @@ def _small_print(session: Session, run: Run, url: str, *, now: datetime) -> Iter
     if wandb is not None:
         yield wandb
     if RunStatus(run.status) in TERMINAL:
+        conclusion = conclusion_of_run(session, run, result_of_run(session, run))
+        if conclusion is not None:
+            yield escape(conclusion.sentence)
         yield f"{machines_line(session, run)} · {checkpoint_line(session, run)}"
 
 

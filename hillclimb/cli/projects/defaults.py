@@ -62,6 +62,8 @@ def defaults(
         print_text(f"set by {current.updated_by}; `hillclimb plan` shows what a spec gets")
     else:
         print_text("The project has no defaults: --set KEY=VALUE sets one (docs/secrets.md).")
+    for key, value in current.operator.items():
+        print_text(f"after these, the operator's: {key} {value}")
 
 
 def _quoted(assignment: str) -> str:

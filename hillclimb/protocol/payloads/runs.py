@@ -188,4 +188,4 @@ class PlanPayload(Payload):
     """Machines, arithmetic and costs; null where none are rented."""
     queue: QueuePayload
     from_defaults: tuple[str, ...] = ()
-    """Dotted keys of `spec` that the project's defaults set."""
+    """Dotted keys of `spec` that the defaults of the project or the operator set."""

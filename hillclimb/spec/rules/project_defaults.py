@@ -70,21 +70,30 @@ class ProjectDefaults(DefaultValues):
         return tuple(dict.fromkeys(name for each in mappings for name in each.values()))
 
 
+NO_DEFAULTS = DefaultValues()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """A spec's document with a project's defaults, and the dotted keys that they set."""
+    """A spec's document with the defaults, and the dotted keys that they set."""
 
     document: dict[str, Any]
     keys: tuple[str, ...]
 
 
-def apply_defaults(document: Mapping[str, Any], defaults: ProjectDefaults) -> Applied:
+def apply_defaults(
+    document: Mapping[str, Any],
+    defaults: ProjectDefaults,
+    operator: DefaultValues = NO_DEFAULTS,
+) -> Applied:
     """Return the document (a spec as its user wrote it) with the defaults of its absent keys.
 
-    A document that is not a valid spec stays invalid: its sections are read, never repaired.
+    Those of the service's `operator` go after the project's. A document that is not a valid spec
+    stays invalid: its sections are read, never repaired.
     """
     applied = copy.deepcopy(dict(document))
-    layers = (*reversed([case for case in defaults.cases if _applies(case, document)]), defaults)
+    cases = [case for case in defaults.cases if _applies(case, document)]
+    layers = (*reversed(cases), defaults, operator)
     keys = [
         key
         for layer in layers

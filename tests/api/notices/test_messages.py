@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from api.notices.messages import AtN, RateLine, RunFacts, ended, evaluated, started
+from api.notices.messages import AtN, RateLine, Remains, RunFacts, ended, evaluated, started
 
 RUN = RunFacts(
     run_id="run_1", name="a <b> & c", url="http://127.0.0.1:8000/runs/run_1", total_steps=40
@@ -98,3 +98,29 @@ def test_a_wide_table_is_cut_at_rows_and_never_inside_its_code_block() -> None:
     assert len(table) <= 3000
     assert table.endswith("```")
     assert "more environments" in table
+
+
+def test_a_change_has_its_points_and_n_is_of_tasks() -> None:
+    lines = [line("booking", 0.6, before=0.2), line("github", None, before=0.5), line("all", 0.5)]
+    table = evaluated(RUN, step=10, decoding="sampled", lines=lines).blocks[1]["text"]["text"]
+    booking, github, overall = table.splitlines()[1:4]
+    assert "20.0 % →  60.0 %  +40.0  [48.0 %, 75.0 %]" in booking
+    assert booking.endswith("n=48")
+    assert "50.0 % →       –      –" in github
+    assert "→" not in overall
+
+
+def test_a_run_that_learned_nothing_does_not_end_green() -> None:
+    remains = Remains(conclusion="nothing was learned: no step had a gradient", has_learned=False)
+    facts = {"reason": "completed", "detail": "", "tables": {}, "remains": remains}
+    text = json.dumps(ended(RUN, status="succeeded", **facts).blocks)  # type: ignore[arg-type]
+    assert ":warning:" in text
+    assert ":white_check_mark:" not in text
+    assert "nothing was learned: no step had a gradient" in text
+
+
+def test_a_failure_without_lines_has_the_link_of_the_log_all_the_same() -> None:
+    message = ended(RUN, status="failed", reason="node_unfit", detail="", tables={})
+    assert f"<{RUN.url}/log|The log>" in json.dumps(message.blocks)
+    fine = ended(RUN, status="cancelled", reason="cancelled_by_user", detail="", tables={})
+    assert "/log|" not in json.dumps(fine.blocks)

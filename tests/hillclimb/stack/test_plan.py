@@ -145,7 +145,7 @@ def test_external_servers_replace_our_own_and_nothing_waits_for_them(
 
 def test_the_runner_starts_last_so_that_it_is_stopped_first(options: StackOptions) -> None:
     specs = services(make_plan(replace(options, runner_stop_s=5)))
-    assert len(specs) == len(TABLE) - 2, "all but SkyPilot's API server and who asks it"
+    assert len(specs) == len(TABLE) - 3, "all but SkyPilot's API server, who asks it, and Slack"
     assert specs[-1].name == "runner"
     assert specs[-1].stop_s == 5
     assert float(specs[-1].environment["HILLCLIMB_RUNNER_STOP_TIMEOUT_S"]) == 3.75
@@ -165,7 +165,21 @@ def test_slack_settings_are_handed_to_the_services(
     options: StackOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACK_API_BASE_URL", "http://127.0.0.1:1/api")
-    assert make_plan(options).environment["SLACK_API_BASE_URL"] == "http://127.0.0.1:1/api"
+    monkeypatch.setenv("HILLCLIMB_SLACK_CHANNEL", "#fleet-training-runs")
+    plan = make_plan(options)
+    assert plan.environment["SLACK_API_BASE_URL"] == "http://127.0.0.1:1/api"
+    assert plan.environment["HILLCLIMB_SLACK_CHANNEL"] == "#fleet-training-runs"
+    assert "slack" not in [spec.name for spec in services(plan)]
+
+
+def test_a_token_of_the_app_starts_the_process_of_socket_mode(
+    options: StackOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_APP_TOKEN", "xapp-1-of-a-test")
+    (slack,) = [spec for spec in services(make_plan(options)) if spec.name == "slack"]
+    assert slack.command[1:] == ("-m", "api.http.slack.socket_mode")
+    assert slack.environment["SLACK_APP_TOKEN"] == "xapp-1-of-a-test"
+    assert "xapp-1-of-a-test" not in " ".join(slack.command)
 
 
 def test_a_client_finds_the_url_and_the_first_key(options: StackOptions) -> None:

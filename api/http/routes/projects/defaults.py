@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 
 from api.admission.defaults import defaults_of
 from api.http.document.openapi import json_body
 from api.http.problems import INVALID, KINDS, MALFORMED, documented
 from api.http.requests.bodies import parse_body
-from api.http.requests.context import Admin, RawBody, Reader, ServicesDep
+from api.http.requests.context import Admin, RawBody, Reader, Services, ServicesDep
 from api.runs.journal import utc_now
 from api.tables.access.defaults import find_defaults, replace_defaults
 from api.tables.access.identity import NotAllowed, NotAuthenticated
@@ -31,6 +33,7 @@ def get_project_defaults(services: ServicesDep, caller: Reader) -> ProjectDefaul
         record = find_defaults(session, caller.project_id)
         return ProjectDefaultsPayload(
             defaults=defaults_of(session, caller.project_id).model_dump(mode="json"),
+            operator=_operator(services),
             updated_by=record.updated_by if record else None,
             updated_at=record.updated_at if record else None,
         )
@@ -62,5 +65,14 @@ def set_project_defaults(
             now=utc_now(),
         )
         return ProjectDefaultsPayload(
-            defaults=record.defaults, updated_by=record.updated_by, updated_at=record.updated_at
+            defaults=record.defaults,
+            operator=_operator(services),
+            updated_by=record.updated_by,
+            updated_at=record.updated_at,
         )
+
+
+def _operator(services: Services) -> dict[str, Any]:
+    return services.settings.run_defaults.model_dump(
+        mode="json", exclude_none=True, exclude_defaults=True
+    )

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from api.http.problems import KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.context import RawBody, Services, ServicesDep
 from api.http.slack.processing import process
+from api.http.slack.receiving import receive
 from api.http.slack.requests import (
     Incoming,
     read_command,
@@ -18,9 +19,6 @@ from api.http.slack.requests import (
     read_json,
 )
 from api.notices.errors import RequestForged, SlackNotSetUp
-from api.notices.slack import inbox
-from api.notices.slack.inbox import Received
-from api.notices.slack.links import SlackUser, linked_principal
 from api.notices.slack.signature import verify
 from api.runs.journal import utc_now
 
@@ -121,19 +119,6 @@ def _receive(
     services: Services, incoming: Incoming, signature: str, background: BackgroundTasks
 ) -> None:
     """Store a request, to be acted on after the acknowledgement; raises RequestForged."""
-    payload = incoming.payload
-    user = SlackUser(team_id=str(payload["team"]), user_id=str(payload["user"]))
-    with services.database.transaction() as session:
-        principal = linked_principal(session, user, now=utc_now())
-        is_linked = principal is not None or incoming.kind == "event"
-        received = Received(
-            kind=incoming.kind,
-            signature=signature,
-            payload=payload,
-            project_id=None if principal is None else principal.project_id,
-            # Whoever clicks before they are linked may click again afterwards.
-            dedupe_key=incoming.dedupe_key if is_linked else None,
-        )
-        request_id = inbox.receive(session, received)
+    request_id = receive(services, incoming, signature=signature)
     if request_id is not None:
         background.add_task(process, services, request_id)

@@ -82,7 +82,12 @@ def create_campaign(
         if stored is not None:
             return JSONResponse(stored.response, stored.status, {"Idempotent-Replayed": "true"})
         campaign, run_ids = launch.create(
-            session, spec, caller, _admit(services, caller), now=utc_now()
+            session,
+            spec,
+            caller,
+            _admit(services, caller),
+            operator=services.settings.run_defaults,
+            now=utc_now(),
         )
         response = describe_campaign(session, campaign).model_dump(mode="json")
         if request:

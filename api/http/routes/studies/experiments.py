@@ -212,7 +212,13 @@ def sweep_experiment(
     sweep = parse_body(SweepSpec, body)
     with services.database.transaction() as session:
         experiment = store.get_experiment(session, caller.project_id, key, locked=True)
-        run_ids = launch_sweep(session, experiment, sweep, _admit(services, caller))
+        run_ids = launch_sweep(
+            session,
+            experiment,
+            sweep,
+            _admit(services, caller),
+            operator=services.settings.run_defaults,
+        )
         session.flush()
         payload = describe_experiment(session, experiment)
     background.add_task(services.task_queue.enqueue, run_ids)

@@ -203,6 +203,6 @@ def _print_advice(planned: PlanPayload, own_estimates: list[list[str]]) -> None:
         err.print(line, style="dim", soft_wrap=True)
     if planned.from_defaults:
         keys = ", ".join(planned.from_defaults)
-        err.print(f"from the project's defaults: {keys}", style="dim", soft_wrap=True)
+        err.print(f"from the defaults of project and operator: {keys}", style="dim", soft_wrap=True)
     for warning in planned.warnings:
         _warn(warning)

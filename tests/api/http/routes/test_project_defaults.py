@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.api.http.conftest import READ_ONLY, STRANGER, bearer
+from api.settings import Settings
+from api.tables.database import Database
+from tests.api.fixtures.application import make_application
+from tests.api.http.conftest import KEY, READ_ONLY, STRANGER, RememberingBell, bearer
 from tests.fixtures.factories import spec_body
 
 URL = "/v1/project/defaults"
@@ -198,3 +202,45 @@ async def test_only_an_admin_changes_them_and_a_stranger_has_none(
     assert run.json()["spec"]["notify"] == {"slack": None}
     reader = await client.get(URL, headers=bearer(READ_ONLY))
     assert reader.json()["updated_by"] == "key:bootstrap"
+
+
+@pytest.fixture
+async def channelled(
+    settings: Settings, task_queue: RememberingBell, database: Database
+) -> AsyncIterator[httpx.AsyncClient]:
+    """The service of an operator who named a channel."""
+    more = {"slack_channel": "#fleet-training-runs", "slack_bot_token": "xoxb-x"}
+    made = make_application(Settings.model_validate(settings.model_dump() | more), task_queue)
+    async with (
+        made.router.lifespan_context(made),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(made), base_url="http://service", headers=bearer(KEY)
+        ) as client,
+    ):
+        yield client
+
+
+async def test_the_channel_of_the_operator_goes_after_the_project_and_the_spec(
+    channelled: httpx.AsyncClient,
+) -> None:
+    planned = await plan(channelled)
+    assert planned["spec"]["notify"]["slack"] == {"channel": "#fleet-training-runs"}
+    assert planned["from_defaults"] == ["notify.slack"]
+    assert (await plan(channelled, notify={"slack": None}))["spec"]["notify"]["slack"] is None
+    operator = (await channelled.get(URL)).json()["operator"]
+    assert operator == {"slack_channel": "#fleet-training-runs"}
+    await set_defaults(channelled, slack_channel="#training")
+    assert (await plan(channelled))["spec"]["notify"]["slack"] == {"channel": "#training"}
+
+
+async def test_sweeps_and_campaigns_get_the_channel_of_the_operator_too(
+    channelled: httpx.AsyncClient,
+) -> None:
+    assert (
+        await channelled.post("/v1/experiments", json={"key": "v1", "title": "t"})
+    ).status_code == 201
+    body = {"base": spec_body()}
+    assert (await channelled.post("/v1/experiments/v1/sweep", json=body)).is_success
+    runs = (await channelled.get("/v1/runs")).json()["data"]
+    spec = (await channelled.get(f"/v1/runs/{runs[0]['id']}")).json()["spec"]
+    assert spec["notify"]["slack"] == {"channel": "#fleet-training-runs"}

@@ -28,6 +28,9 @@ async def test_without_a_link_only_help_and_link_work(anna: Person, slack: FakeS
     reply = await anna.say("help")
     assert reply["response_type"] == "ephemeral"
     assert all(f"`{name}" in str(reply["blocks"]) for name in KNOWN)
+    one = str((await anna.say("help fork"))["blocks"])
+    assert "`fork RUN[@STEP]" in one
+    assert "`cancel" not in one
     for name in set(KNOWN) - {"help", "link"}:
         reply = await anna.say(f"{name} x")
         assert "not linked to an API key: run `hillclimb slack link`" in reply["text"], name
@@ -78,21 +81,46 @@ async def test_a_read_only_key_reads_and_does_not_act(
         ("statsu", "There is no command statsu. Did you mean status?"),
         ("run qwen3-8", "There is no preset qwen3-8, and no run. Did you mean qwen3-8b"),
         ("run", "Name one preset, or a run to copy, then changes"),
-        ("run climb optimizer.lrr=1", "lrr"),
+        ("run climb optimizer.lrr=1", "The spec is not valid: optimizer.lrr: unknown key"),
+        ("run climb optimizer.lr=abc", "The spec is not valid: optimizer.lr: Input should be"),
+        ("run climb optimizer.lr", "optimizer.lr is no change: write KEY=VALUE"),
+        ("run my climb a=1", "climb is no change: write KEY=VALUE, such as optimizer.lr=1e-5. A"),
+        ("run climb@5", "`/hillclimb fork climb@5` starts from the checkpoint of a step."),
+        ("run climb data.env_keys=[", "The value of data.env_keys cannot be read"),
+        ("plan", "Name one preset, or a run to copy, then changes"),
+        ("plan climb budget.usd=5", "The spec is not valid: a budget limits the cost of rented"),
         ("run qwen3-8b =1", "=1 has no key: write KEY=VALUE"),
         ("status klimb", "There is no run klimb. Did you mean climb?"),
         ("status “climb", "A quote is open"),
+        ("status my climb", 'A name with spaces is quoted: "my climb".'),
+        ("status " + "x" * 200, "There is no run " + "x" * 60 + "…. Did"),
+        ("status \u202eclimp", "There is no run climp. Did you mean climb?"),
         ("compare", "Name one or two runs"),
+        ("compare a b c", "Name one or two runs"),
+        ("compare climb klimb", "There is no run klimb. Did you mean climb?"),
         ("pause", "Name the run: `/hillclimb pause RUN`"),
+        ("pause klimb", "There is no run klimb."),
+        ("cancel", "Name the run: `/hillclimb cancel RUN`"),
+        ("cancel climb climb", "One run is enough"),
+        ("cost klimb", "There is no run klimb."),
+        ("watch klimb", "There is no run klimb."),
         ("runs wating", "There is no status wating: take one of queued"),
         ("signal climb", "has no training step yet"),
         ("envs climb", "has no evaluation yet"),
         ("compare climb climb", "no evaluation"),
         ("fork climb optimizer.lr=fast", "optimizer"),
-        ("fork climb x.y.z=1", "x"),
-        ("changelog v9", "v9"),
-        ("resume climb", ""),
+        ("fork climb x.y.z=1", "The spec is not valid: x: unknown key"),
+        ("fork", "Name the run: `/hillclimb fork RUN[@STEP] KEY=VALUE…`"),
+        ("fork climb again", "again is no change"),
+        ("fork climb@7", "no complete checkpoint at step 7"),
+        ("changelog v9", "There is no experiment 'v9'"),
+        ("changelog v9 v10", "One experiment is enough"),
+        ("resume climb", "is queued: only a paused or ended run resumes"),
+        ("resume", "Name the run: `/hillclimb resume RUN`"),
+        ("link", "Send `/hillclimb link CODE`"),
         ("link NOTACODE", "was used before or has expired"),
+        ("help statsu", "There is no command statsu. Did you mean status?"),
+        ("/hillclimb stats", "There is no command stats. Did you mean status?"),
     ],
 )
 async def test_bad_input_is_answered_with_a_sentence_that_says_what_would_do(

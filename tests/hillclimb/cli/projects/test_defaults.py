@@ -16,7 +16,10 @@ def test_defaults_are_set_shown_in_a_plan_and_cleared(hc: Invoke, tmp_path: Path
     file = tmp_path / "run.json"
     file.write_text(json.dumps(spec_body()))
     planned = hc("plan", str(file))
-    assert "from the project's defaults: notify.slack, tracking.wandb.mode" in planned.stderr
+    assert (
+        "from the defaults of project and operator: notify.slack, tracking.wandb.mode"
+        in planned.stderr
+    )
     file.write_text("wandb: {project: agents}\n")
     replaced = from_json(hc("project", "defaults", "--file", str(file), "--json"))["defaults"]
     assert (replaced["slack_channel"], replaced["wandb"]["project"]) == (None, "agents")

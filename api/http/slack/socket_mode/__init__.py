@@ -1,0 +1,1 @@
+"""The process of Socket Mode: one connection to Slack per database, into the same inbox."""

@@ -1,0 +1,39 @@
+"""`python -m api.http.slack.socket_mode`: exit code 0 after a stop, 2 when it is misconfigured."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+from api.http.requests.services import open_services
+from api.http.slack.socket_mode.consumer import Consumer
+from api.notices.slack.socket import silence_library
+from api.settings import Settings, load_settings
+
+
+def main() -> int:
+    """Run until a signal; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    silence_library()
+    settings = load_settings()
+    if settings.slack_app_token is None:
+        sys.stderr.write("slack: set SLACK_APP_TOKEN, an app-level token (docs/slack.md)\n")
+        return 2
+    asyncio.run(_run(settings))
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    with open_services(settings, os.environ) as services:
+        consumer = Consumer(services=services)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, consumer.stopping.set)
+        await consumer.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
