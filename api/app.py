@@ -40,6 +40,7 @@ from api.http.routes.results import (
     rescorings,
     signal,
     tables,
+    timeline,
     trajectories,
 )
 from api.http.routes.results.preflight import probes, prompts, validations
@@ -108,6 +109,7 @@ ROUTERS = (
     rescorings.router,
     signal.router,
     validations.router,
+    timeline.router,
     trajectories.router,
     checkpoints.router,
     capsules.router,

@@ -200,6 +200,7 @@ PERMISSIONS: Mapping[str, Access] = {
     "POST /v1/runs/{run_id}/rescorings": WRITE,
     "POST /v1/runs/{run_id}/resume": WRITE,
     "GET /v1/runs/{run_id}/signal": READ,
+    "GET /v1/runs/{run_id}/timeline": READ,
     "GET /v1/runs/{run_id}/trajectories": READ,
     "GET /v1/runs/{run_id}/trajectories/{rollout_id:path}": READ,
     "GET /v1/runs/{run_id}/validation": READ,

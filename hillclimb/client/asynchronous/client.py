@@ -132,6 +132,7 @@ class AsyncClient(AsyncPart):
     signal = AsyncMethod(Client.signal)
     skyrl_dump = AsyncIteration(Client.skyrl_dump)
     submit = AsyncMethod(Client.submit)
+    timeline = AsyncMethod(Client.timeline)
     terminate_orphan = AsyncMethod(Client.terminate_orphan)
     trajectories = AsyncMethod(Client.trajectories)
     trajectory = AsyncMethod(Client.trajectory)
