@@ -17,6 +17,7 @@ from api.http import handlers
 from api.http.document import openapi
 from api.http.live.lifespan import run_hub
 from api.http.measurement.requests import RequestTimer
+from api.http.measurement.spans import RequestSpan
 from api.http.middleware import RequestEdge
 from api.http.oidc.provider import OidcClient, Provider
 from api.http.requests.gate import Gate, gated
@@ -77,6 +78,7 @@ from api.tables.access.secrets.keyring import Keyring
 from api.tables.database import Database
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
+from hillclimb.process import tracing
 from hillclimb.process.code_revision import code_revision
 
 STORE_RETRIES = RetryPolicy(total_s=10.0)
@@ -159,6 +161,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
     app.add_middleware(Gate, routes=gated([*own, *declared]))
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
     app.add_middleware(RequestTimer)
+    app.add_middleware(RequestSpan)
     handlers.install(app)
     openapi.install(app)
     for router in ROUTERS:
@@ -169,6 +172,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
+    tracing.start_tracing("hillclimb-api")
     database = Database(settings.database_url)
     celery = CeleryTaskQueue(settings.redis_url)
     services = Services(
@@ -194,6 +198,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             services.provider.close()
         celery.close()
         database.close()
+        tracing.stop_tracing()
 
 
 def _provider(settings: Settings) -> Provider | None:

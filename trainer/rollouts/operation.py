@@ -25,7 +25,7 @@ class EnvOperation:
 
 @dataclass(frozen=True, slots=True)
 class RolloutSpan:
-    """What a rollout did from when to when, by the wall clock; spans never overlap."""
+    """One part of a rollout with its time by the wall clock; spans never overlap."""
 
     kind: SpanKind
     began_s: float

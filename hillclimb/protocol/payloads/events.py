@@ -33,7 +33,7 @@ class EventPage(Payload):
 
 
 class Timeline(Payload):
-    """When the parts of a run took place: a trace that ui.perfetto.dev opens.
+    """A trace that ui.perfetto.dev opens: the parts of a run with their times.
 
     In the Trace Event Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
     """

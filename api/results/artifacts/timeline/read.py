@@ -32,7 +32,7 @@ TIMING = "timing/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineRows:
-    """What the database has of a timeline; the times of the rollouts are in the store."""
+    """The rows of a timeline; the times of its rollouts are in the store."""
 
     trace: Trace
     run_id: str
@@ -126,10 +126,10 @@ def _timings(session: Session, run_id: str, step: int | None = None) -> Timings:
     )
     if step is not None:
         query = query.where(Metric.step == step)
-    found: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
+    timings: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
     for attempt, at, name, value in session.execute(query):
-        found[attempt, at][name.removeprefix(TIMING)] = value
-    return found
+        timings[attempt, at][name.removeprefix(TIMING)] = value
+    return timings
 
 
 def _outcomes(session: Session, run_id: str, step: int, attempt: int) -> Sequence[OutcomeRecord]:

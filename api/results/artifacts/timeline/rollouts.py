@@ -20,7 +20,7 @@ SAMPLE, CALL = "sample", "call"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFacts:
-    """What a rollout's slice says: its name and arguments."""
+    """Name and arguments of a rollout's slice."""
 
     name: str
     args: Json

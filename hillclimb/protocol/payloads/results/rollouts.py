@@ -155,7 +155,7 @@ class StoredTrajectory(StoredConversation):
 
 
 class StoredSpan(Payload):
-    """What a rollout did from when to when."""
+    """One part of a rollout with its time."""
 
     kind: str
     """`queue` (wait for an environment), `sample` (a turn of the policy), `reset`, `call`,
