@@ -29,6 +29,8 @@ EXIT = "exit.json"
 TRAJECTORIES = "trajectories"
 TIMES = "times"
 """Directory of the attempt for what its rollouts did from when to when."""
+TRACKING = "tracking"
+"""Directory of the attempt, in the blob store, for the files of experiment trackers."""
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
 QUALIFIED = "qualified.json"
@@ -150,6 +152,11 @@ def trajectory_file(attempt: int, name: str) -> str:
 def times_file(attempt: int, name: str) -> str:
     """Return the blob key, relative to the run, of a file of rollouts' times (gzip, JSON lines)."""
     return f"{attempt_name(attempt)}/{TIMES}/{name}.jsonl.gz"
+
+
+def tracking_file(attempt: int, name: str) -> str:
+    """Return the blob key, relative to the run, of a file that a tracker wrote."""
+    return f"{attempt_name(attempt)}/{TRACKING}/{name}"
 
 
 def prompts_file(attempt: int) -> str:

@@ -33,7 +33,8 @@ from trainer.attempt.sinks.jsonl import JsonlFile
 from trainer.attempt.sinks.push import Push
 from trainer.attempt.sinks.segments import Segments
 from trainer.attempt.sinks.spans import tracing_sink
-from trainer.attempt.sinks.wandb_run import WandbPlan, tracking_sink
+from trainer.attempt.sinks.trackers.choose import add_trackers
+from trainer.attempt.sinks.trackers.plan import TrackingPlan
 from trainer.attempt.stop_signal import StopRequested, StopSignal
 from trainer.attempt.storage import raise_storage_full
 from trainer.attempt.timing import Clock
@@ -318,7 +319,5 @@ def _sinks(
 
 
 def _add_tracking(context: AttemptContext, environ: Mapping[str, str]) -> None:
-    plan = WandbPlan(spec=context.spec, attempt_dir=context.dir, resume_from=context.resume_from)
-    sink = tracking_sink(plan, environ)
-    if sink is not None:
-        context.journal.add(sink)
+    plan = TrackingPlan(spec=context.spec, attempt_dir=context.dir, resume_from=context.resume_from)
+    add_trackers(context.journal, plan, context.store, environ)

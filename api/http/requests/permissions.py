@@ -185,6 +185,7 @@ PERMISSIONS: Mapping[str, Access] = {
     "GET /v1/runs/{run_id}/events/stream": READ,
     "GET /v1/runs/{run_id}/exports/rollouts": READ,
     "GET /v1/runs/{run_id}/exports/skyrl": READ,
+    "GET /v1/runs/{run_id}/exports/tracking": READ,
     "POST /v1/runs/{run_id}/fork": WRITE,
     "GET /v1/runs/{run_id}/guards": READ,
     "POST /v1/runs/{run_id}/guards/{guard}/acknowledge": WRITE,

@@ -206,6 +206,10 @@ class Results:
         query = {"env": env, "step": step, "split": split, "decoding": decoding}
         return self._http.file(of_run(run_id, "exports", "rollouts"), query)
 
+    def tracking_files(self, run_id: str) -> Iterator[bytes]:
+        """Yield the zip of the files that experiment trackers of the run wrote."""
+        return self._http.file(of_run(run_id, "exports", "tracking"))
+
     def skyrl_dump(
         self, run_id: str, *, step: int | None = None, decoding: str | None = None
     ) -> Iterator[bytes]:

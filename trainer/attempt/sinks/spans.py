@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -75,10 +74,7 @@ class AttemptSpans:
 
     def _begin(self, name: str, parent: Span | None, event: PhaseStarted) -> Span | None:
         above = None if parent is None else tracing.traceparent_of(parent)
-        facts: dict[str, str | int] = self._run | {
-            "hillclimb.step": event.step,
-            "process.pid": os.getpid(),
-        }
+        facts: dict[str, str | int] = {"hillclimb.step": event.step, **self._run}
         if event.decoding is not None:
             facts["hillclimb.decoding"] = event.decoding
         return tracing.begin_span(name, parent=above, begin=event.at.timestamp(), attributes=facts)

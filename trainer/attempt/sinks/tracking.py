@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import (
     EvalCompleted,
     Event,
     StepCompleted,
+    TrackingStarted,
     TrainerEnded,
     TrainerStarted,
 )
 from trainer.attempt.sinks.follower import Follower
+from trainer.attempt.sinks.trackers.files import StoredFiles
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """An attempt's run at a tracker: its name, and its address unless it is in files."""
+
+    tracker: Literal["wandb", "mlflow", "tensorboard"]
+    name: str
+    url: str | None = None
 
 
 class Tracker(Protocol):
     """Port to one run of an experiment tracker; its methods may raise any error."""
+
+    @property
+    def run(self) -> TrackedRun:
+        """The run that it writes."""
+        ...
 
     def describe(self, facts: Mapping[str, object]) -> None:
         """Add facts to the run's config."""
@@ -34,33 +51,59 @@ class Tracker(Protocol):
 
 
 class Tracking(Follower):
-    """Sends a tracker every figure of `events.jsonl`; `open_tracker` is called in its thread."""
+    """Sends a tracker every figure of `events.jsonl`; `open_tracker` is called in its thread.
 
-    def __init__(self, events: Path, open_tracker: Callable[[], Tracker]) -> None:
-        super().__init__(events, lambda: _Figures(open_tracker()), name="tracking")
+    `announce` emits the event that says where the run is, once the trainer has started. `files`
+    stores the tracker's files, if it writes any.
+    """
+
+    def __init__(
+        self,
+        events: Path,
+        open_tracker: Callable[[], Tracker],
+        *,
+        announce: Callable[[Event], object] = lambda _: None,
+        files: StoredFiles | None = None,
+    ) -> None:
+        super().__init__(events, lambda: _Figures(open_tracker(), announce, files), name="tracking")
 
 
 class _Figures:
     """Hands a tracker the figures of events, and the end."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(
+        self, tracker: Tracker, announce: Callable[[Event], object], files: StoredFiles | None
+    ) -> None:
         self._tracker = tracker
+        self._announce = announce
+        self._files = files
         self._end: TrainerEnded | None = None
 
     def take(self, event: Event) -> None:
         """Send the figures of one event."""
         send_event(self._tracker, event)
         self._end = event if isinstance(event, TrainerEnded) else self._end
+        if isinstance(event, TrainerStarted):
+            run = self._tracker.run
+            self._announce(
+                TrackingStarted(step=event.step, tracker=run.tracker, name=run.name, url=run.url)
+            )
 
     def rest(self) -> None:
-        """Do nothing."""
+        """Store the tracker's files, now and then."""
+        if self._files is not None:
+            self._files.store_if_due()
 
     def finish(self) -> None:
-        """Set the run's end."""
+        """Set the run's end, and store the last of its files."""
         end = self._end
         summary = {"end_reason": end.reason.value, "end_message": end.message} if end else {}
         succeeded = end is not None and end.reason is ReasonCode.COMPLETED
-        self._tracker.finish(summary, succeeded=succeeded)
+        try:
+            self._tracker.finish(summary, succeeded=succeeded)
+        finally:
+            if self._files is not None:
+                self._files.store_now()
 
 
 def send_event(tracker: Tracker, event: Event) -> None:
