@@ -33,7 +33,7 @@ from trainer.attempt.sinks.jsonl import JsonlFile
 from trainer.attempt.sinks.push import Push
 from trainer.attempt.sinks.segments import Segments
 from trainer.attempt.sinks.spans import tracing_sink
-from trainer.attempt.sinks.trackers.choose import add_trackers
+from trainer.attempt.sinks.tracker_choice import add_trackers
 from trainer.attempt.sinks.trackers.plan import TrackingPlan
 from trainer.attempt.stop_signal import StopRequested, StopSignal
 from trainer.attempt.storage import raise_storage_full

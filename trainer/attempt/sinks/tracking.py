@@ -17,7 +17,6 @@ from hillclimb.protocol.events import (
     TrainerStarted,
 )
 from trainer.attempt.sinks.follower import Follower
-from trainer.attempt.sinks.trackers.files import StoredFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,18 @@ class Tracker(Protocol):
         ...
 
 
+class FileKeeper(Protocol):
+    """Port to whoever keeps the files that a tracker writes; its methods may raise any error."""
+
+    def store_if_due(self) -> None:
+        """Keep the files that have grown, now and then."""
+        ...
+
+    def store_now(self) -> None:
+        """Keep the files that have grown."""
+        ...
+
+
 class Tracking(Follower):
     """Sends a tracker every figure of `events.jsonl`; `open_tracker` is called in its thread.
 
@@ -63,7 +74,7 @@ class Tracking(Follower):
         open_tracker: Callable[[], Tracker],
         *,
         announce: Callable[[Event], object] = lambda _: None,
-        files: StoredFiles | None = None,
+        files: FileKeeper | None = None,
     ) -> None:
         super().__init__(events, lambda: _Figures(open_tracker(), announce, files), name="tracking")
 
@@ -72,7 +83,7 @@ class _Figures:
     """Hands a tracker the figures of events, and the end."""
 
     def __init__(
-        self, tracker: Tracker, announce: Callable[[Event], object], files: StoredFiles | None
+        self, tracker: Tracker, announce: Callable[[Event], object], files: FileKeeper | None
     ) -> None:
         self._tracker = tracker
         self._announce = announce

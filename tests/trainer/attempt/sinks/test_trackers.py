@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,8 +22,8 @@ from tests.fixtures.factories import ended, evaluated, make_spec, started, step
 from tests.trainer.attempt.sinks.test_tracking import await_announcement
 from trainer.attempt.sinks.journal import EventJournal
 from trainer.attempt.sinks.jsonl import JsonlFile
+from trainer.attempt.sinks.tracker_choice import add_trackers
 from trainer.attempt.sinks.trackers import mlflow as mlflow_module
-from trainer.attempt.sinks.trackers.choose import add_trackers
 from trainer.attempt.sinks.trackers.plan import TrackingPlan
 from trainer.attempt.sinks.trackers.tensorboard import record
 
@@ -33,7 +33,7 @@ WAIT_S = 30.0
 def tracked(
     root: Path,
     tracking: dict[str, Any],
-    environ: dict[str, str] = {},
+    environ: Mapping[str, str] = {},
     *,
     is_refused: bool = False,
 ) -> bool:
@@ -122,6 +122,11 @@ class MlflowServer:
             assert body["experiment_id"] in self.experiments.values()
             self.tags |= {tag["key"]: tag["value"] for tag in body["tags"]}
             return 200, {"run": {"info": {"run_id": "r1"}}}
+        self.take(path, body)
+        return 200, {}
+
+    def take(self, path: str, body: dict[str, Any]) -> None:
+        """Take what concerns the run."""
         assert body.pop("run_id") == "r1"
         if path == "runs/log-batch":
             assert len(body.get("metrics", [])) <= 1000
@@ -136,7 +141,6 @@ class MlflowServer:
         else:
             assert path == "runs/update"
             self.ended = body["status"]
-        return 200, {}
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from tests.trainer.attempt.sinks.wandb_file import WandbRecord, read_wandb
 from tests.trainer.fixtures.short_run import ShortRun
 from trainer.attempt.sinks.journal import EventJournal
 from trainer.attempt.sinks.jsonl import JsonlFile
-from trainer.attempt.sinks.trackers.choose import add_trackers
+from trainer.attempt.sinks.tracker_choice import add_trackers
 from trainer.attempt.sinks.trackers.plan import TrackingPlan
 from trainer.attempt.sinks.tracking import TrackedRun, Tracker, Tracking
 from trainer.errors import SpecError

@@ -11,7 +11,7 @@ from tests.trainer.attempt.sinks.test_tracking import WAIT_S, a_plan
 from tests.trainer.attempt.sinks.wandb_file import BLOCK, read_wandb
 from trainer.attempt.sinks.journal import EventJournal
 from trainer.attempt.sinks.jsonl import JsonlFile
-from trainer.attempt.sinks.trackers.choose import add_trackers
+from trainer.attempt.sinks.tracker_choice import add_trackers
 
 NUM_STEPS = 30
 

@@ -1,1 +1,1 @@
-"""Trackers beside W&B, and what all of them share: plan, choice, stored files."""
+"""Trackers beside W&B, and what all of them share: plan and stored files."""

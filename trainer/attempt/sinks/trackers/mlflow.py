@@ -114,7 +114,7 @@ class _Client:
         """Close the connections."""
         self._http.close()
 
-    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
         """Send a request, again after a pause while the server is away or overloaded."""
         problem = ""
         for pause_s in (*PAUSES_S, None):
