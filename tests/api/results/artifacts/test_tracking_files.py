@@ -31,7 +31,7 @@ def started(story: Story, run_id: str, url: str | None) -> TrackingStarted:
 def test_the_trainers_address_is_a_link_of_the_run_everywhere(
     hc: Invoke, served: Served, story: Story
 ) -> None:
-    tracking = {"wandb": {"mode": "online"}}
+    tracking = {"wandb": {"mode": "online", "project": "climbs"}}
     run_id = story.running()
     story.push(run_id, started(story, run_id, URL))
     with served.client() as client:
