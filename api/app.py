@@ -16,6 +16,7 @@ from api.http import handlers
 from api.http.document import openapi
 from api.http.live.lifespan import run_hub
 from api.http.measurement.requests import RequestTimer
+from api.http.measurement.spans import RequestSpan
 from api.http.middleware import RequestEdge
 from api.http.requests.gate import Gate, gated
 from api.http.requests.query import refuse_unknown_query
@@ -37,6 +38,7 @@ from api.http.routes.results import (
     rescorings,
     signal,
     tables,
+    timeline,
     trajectories,
 )
 from api.http.routes.results.preflight import probes, prompts, validations
@@ -70,6 +72,7 @@ from api.scheduling.outages.extensions import renew_runner_leases
 from api.settings import Settings, load_settings
 from api.tables.access.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
 from api.tables.database import Database
+from hillclimb.process import tracing
 from hillclimb.process.code_revision import code_revision
 
 ROUTERS = (
@@ -100,6 +103,7 @@ ROUTERS = (
     rescorings.router,
     signal.router,
     validations.router,
+    timeline.router,
     trajectories.router,
     checkpoints.router,
     capsules.router,
@@ -149,6 +153,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
     app.add_middleware(Gate, routes=gated([*own, *declared]))
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
     app.add_middleware(RequestTimer)
+    app.add_middleware(RequestSpan)
     handlers.install(app)
     openapi.install(app)
     for router in ROUTERS:
@@ -159,16 +164,20 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    with open_services(settings, os.environ, app.state.task_queue) as services:
-        await anyio.to_thread.run_sync(_bootstrap, settings, services.database)
-        app.state.services = services
-        app.state.rates = Rates(per_minute=settings.requests_per_minute)
-        async with run_hub(services.database, settings.database_url) as hub:
-            app.state.hub = hub
-            # Without a signing secret no request comes in here: the process of Socket Mode acts.
-            takes_requests = settings.slack_signing_secret is not None
-            async with run_inbox(services) if takes_requests else nullcontext():
-                yield
+    tracing.start_tracing("hillclimb-api")
+    try:
+        with open_services(settings, os.environ, app.state.task_queue) as services:
+            await anyio.to_thread.run_sync(_bootstrap, settings, services.database)
+            app.state.services = services
+            app.state.rates = Rates(per_minute=settings.requests_per_minute)
+            async with run_hub(services.database, settings.database_url) as hub:
+                app.state.hub = hub
+                # Without a signing secret no request comes in here: Socket Mode's process acts.
+                takes_requests = settings.slack_signing_secret is not None
+                async with run_inbox(services) if takes_requests else nullcontext():
+                    yield
+    finally:
+        tracing.stop_tracing()
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec
 from celery import Celery, signals
 
 from api.settings import load_settings
+from hillclimb.process import tracing
 from worker.deadlines import CLOUD_TASK_LIMIT_S, TASK_LIMIT_S, VISIBILITY_TIMEOUT_S
 
 P = ParamSpec("P")
@@ -103,6 +104,20 @@ def quieten(**_: object) -> None:
 
 
 signals.after_setup_logger.connect(quieten)
+
+
+def start_process(**_: object) -> None:
+    """Start what a process of the pool has of its own."""
+    tracing.start_tracing("hillclimb-worker")
+
+
+def stop_process(**_: object) -> None:
+    """Export the last spans of a process of the pool."""
+    tracing.stop_tracing()
+
+
+signals.worker_process_init.connect(start_process)
+signals.worker_process_shutdown.connect(stop_process)
 
 
 def task(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

@@ -25,6 +25,7 @@ from api.tables.access.grants.charging import charge_run
 from api.tables.access.idempotency import RequestKey, StoredResponse
 from api.tables.access.identity import Principal
 from api.tables.database import Database
+from hillclimb.process import tracing
 from hillclimb.spec.rules.project_defaults import NO_DEFAULTS, DefaultValues
 from hillclimb.spec.run import RunSpec
 
@@ -77,7 +78,8 @@ class Admission:
             charge_run(session, caller)
             return run, CREATED
 
-        return self._once(request, create)
+        with tracing.span("admission"):
+            return self._once(request, create)
 
     def submit_within(
         self, session: Session, spec: RunSpec, caller: Principal, *, now: datetime

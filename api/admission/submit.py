@@ -27,6 +27,7 @@ from api.tables import Run
 from api.tables.access.secrets.store import require_secrets
 from api.tables.ids import new_id
 from hillclimb.hardware.plan import HardwarePlan
+from hillclimb.process import tracing
 from hillclimb.process.code_revision import code_revision
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.spec.backend.clouds import OWN_NETWORKS
@@ -136,6 +137,9 @@ def _created(run: Run, *, is_resumed: bool) -> Draft:
         "total_steps": run.progress_total,
         "is_resumed": is_resumed,
     }
+    traceparent = tracing.current_traceparent()
+    if traceparent is not None:
+        data["traceparent"] = traceparent
     return Draft(type="run.created", at=run.created_at, actor=run.created_by, data=data)
 
 

@@ -35,6 +35,7 @@ from hillclimb.protocol.events import (
     ProbeCompleted,
     StepAbandoned,
     StepCompleted,
+    TrackingStarted,
 )
 from hillclimb.stats.probe_report import report_facts, report_rows
 from hillclimb.stats.signal_report import step_signals
@@ -83,7 +84,9 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
     saved = [_checkpoint(e, key) for e in events if isinstance(e, CheckpointSaved)]
     _upsert(session, Checkpoint, saved)
     for event in events:
-        if isinstance(event, CheckpointDeleted):
+        if isinstance(event, TrackingStarted) and event.url is not None:
+            run.links = run.links | {event.tracker: event.url}
+        elif isinstance(event, CheckpointDeleted):
             _change_checkpoint(session, run.id, event.path, deleted_at=event.at)
         elif isinstance(event, CheckpointQualified):
             passed: Row = {"qualification": QUALIFIED, "refusal": None}

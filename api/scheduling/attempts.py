@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from api.clusters import store as clusters
@@ -27,8 +27,9 @@ from api.scheduling import queue
 from api.scheduling.capacity import slots
 from api.scheduling.finalize import finalize_attempt
 from api.scheduling.provisioning import GiveUp, can_provision
-from api.tables import Attempt, Cluster, Run
+from api.tables import Attempt, Cluster, Run, RunEvent
 from api.tables.ids import new_id
+from hillclimb.process import tracing
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import Action, EndReport
 from hillclimb.protocol.rundir import checkpoint_name, run_key
@@ -81,11 +82,58 @@ def schedule(session: Session, run: Run, *, now: datetime) -> Attempt | None:
     session.add(attempt)
     session.flush()
     data = {"attempt": run.attempt, "resume_from": resume_from, "from_step": from_step}
+    data |= _traced_wait(session, run, now=now)
     append(session, run, [Draft(type="attempt.scheduled", at=now, attempt=run.attempt, data=data)])
     if on_cluster and spec.backend.skypilot is not None:
         clusters.create(session, run, attempt, spec.backend.skypilot, now=now)
     move(session, run, RunStatus.PROVISIONING, now=now)
     return attempt
+
+
+def _traced_wait(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
+    """Record the wait in the queue as a span; return what the attempt's event says of it."""
+    if not tracing.is_tracing():
+        return {}
+    traceparent = tracing.record(
+        f"schedule attempt {run.attempt}",
+        parent=_traceparent(session, run, "run.created"),
+        begin=run.status_since.timestamp(),
+        end=now.timestamp(),
+        attributes={"hillclimb.run": run.id, "hillclimb.attempt": run.attempt},
+    )
+    return {} if traceparent is None else {"traceparent": traceparent}
+
+
+def trace_claim(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> str | None:
+    """Record the wait for a runner or for machines as a span; return its traceparent."""
+    if not tracing.is_tracing():
+        return None
+    return tracing.record(
+        f"claim attempt {attempt.number}",
+        parent=_traceparent(session, run, "attempt.scheduled", attempt=attempt.number),
+        begin=attempt.scheduled_at.timestamp(),
+        end=max(now, attempt.scheduled_at).timestamp(),
+        attributes={"hillclimb.run": run.id, "hillclimb.attempt": attempt.number},
+    )
+
+
+def scheduled_traceparent(session: Session, run: Run, attempt: Attempt) -> str | None:
+    """Return the trace context of the wait in the queue; None while the service does not trace."""
+    if not tracing.is_tracing():
+        return None
+    return _traceparent(session, run, "attempt.scheduled", attempt=attempt.number)
+
+
+def _traceparent(
+    session: Session, run: Run, event_type: str, *, attempt: int | None = None
+) -> str | None:
+    """Return the trace context that the newest event of this type has."""
+    query = select(RunEvent.data["traceparent"].as_string()).where(
+        RunEvent.run_id == run.id, RunEvent.type == event_type
+    )
+    if attempt is not None:
+        query = query.where(RunEvent.attempt == attempt)
+    return session.scalar(query.order_by(RunEvent.seq.desc()).limit(1))
 
 
 def _parse_or_fail(session: Session, run: Run, *, now: datetime) -> RunSpec | None:

@@ -134,6 +134,7 @@ def claim(
         spec=spec,
         resume_from=attempt.resume_from,
         secrets=secrets,
+        traceparent=attempts.trace_claim(session, run, attempt, now=now),
     )
 
 

@@ -22,7 +22,7 @@ from hillclimb.cli.runs.results import (
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import first_spec, fleet, migrate, session, slack, tinker, trace
+from hillclimb.cli.tools import first_spec, fleet, migrate, session, slack, timeline, tinker
 
 __all__ = [
     "agent_keys",
@@ -73,8 +73,8 @@ __all__ = [
     "signal",
     "slack",
     "submit",
+    "timeline",
     "tinker",
-    "trace",
     "validate",
     "verdicts",
     "watch",

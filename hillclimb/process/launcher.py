@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from hillclimb.blobs.base import DISK_FULL
+from hillclimb.process import tracing
 from hillclimb.process.host import TrainerHost
 from hillclimb.process.identity import (
     ATTEMPT_VARIABLE,
@@ -92,9 +93,14 @@ class Launcher:
             "HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token,
             "HILLCLIMB_BLOBS_URL": self.host.blobs_url,
             "PYTHONUNBUFFERED": "1",
+            **self._trace(plan),
             ATTEMPT_VARIABLE: plan.attempt_id,
             HOME_VARIABLE: str(self.host.own_dir),
         }
+
+    def _trace(self, plan: LaunchPlan) -> dict[str, str]:
+        traceparent = tracing.current_traceparent() or plan.traceparent
+        return {} if traceparent is None else {tracing.TRACEPARENT: traceparent}
 
 
 def write_pid(attempt_dir: AttemptDir, record: PidRecord) -> None:

@@ -135,6 +135,17 @@ class TrainerStarted(_Event):
     `revision` of the trainer's code."""
 
 
+class TrackingStarted(_Event):
+    """A copy of the metrics goes to an experiment tracker, or to files for one."""
+
+    type: Literal["tracking.started"] = "tracking.started"
+    tracker: Literal["wandb", "mlflow", "tensorboard"]
+    name: str
+    """Name of the attempt's run there."""
+    url: Annotated[str, Field(pattern=r"^https?://[^\s\"'<>]+$", max_length=2000)] | None = None
+    """Address of the attempt's run there; null for files."""
+
+
 class PhaseStarted(_Event):
     """The trainer entered a phase; the dashboard and `watch` show it."""
 
@@ -342,6 +353,7 @@ class TrainerEnded(_Event):
 
 Event: TypeAlias = (
     TrainerStarted
+    | TrackingStarted
     | PhaseStarted
     | StepCompleted
     | StepAbandoned

@@ -34,6 +34,8 @@ class LaunchPlan(_Wire):
     secrets: dict[str, str] = Field(default_factory=dict, repr=False)
     """Variables of the trainer's environment: the secrets that the spec names, on a rented cluster
     the operator's too. No other response contains them."""
+    traceparent: str | None = None
+    """Trace context of the attempt (W3C); null where the service does not trace."""
 
 
 class NodePlan(LaunchPlan):

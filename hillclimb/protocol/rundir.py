@@ -27,6 +27,10 @@ LOG = "trainer.log"
 PID = "pid.json"
 EXIT = "exit.json"
 TRAJECTORIES = "trajectories"
+TIMES = "times"
+"""Directory of the attempt for what its rollouts did from when to when."""
+TRACKING = "tracking"
+"""Directory of the attempt, in the blob store, for the files of experiment trackers."""
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
 QUALIFIED = "qualified.json"
@@ -90,6 +94,11 @@ class AttemptDir:
         """Trajectory files before their upload to the blob store."""
         return self.path / TRAJECTORIES
 
+    @property
+    def times(self) -> Path:
+        """Files of the rollouts' times before their upload to the blob store."""
+        return self.path / TIMES
+
     def checkpoint(self, step: int) -> Path:
         """Directory of the checkpoint that this attempt writes at `step`."""
         return self.run_dir / checkpoint_name(step, self.attempt)
@@ -138,6 +147,16 @@ def log_segment(attempt: int, number: int) -> str:
 def trajectory_file(attempt: int, name: str) -> str:
     """Return the blob key, relative to the run, of a trajectory file (gzip, one JSON per line)."""
     return f"{attempt_name(attempt)}/{TRAJECTORIES}/{name}.jsonl.gz"
+
+
+def times_file(attempt: int, name: str) -> str:
+    """Return the blob key, relative to the run, of a file of rollouts' times (gzip, JSON lines)."""
+    return f"{attempt_name(attempt)}/{TIMES}/{name}.jsonl.gz"
+
+
+def tracking_file(attempt: int, name: str) -> str:
+    """Return the blob key, relative to the run, of a file that a tracker wrote."""
+    return f"{attempt_name(attempt)}/{TRACKING}/{name}"
 
 
 def prompts_file(attempt: int) -> str:

@@ -111,3 +111,7 @@ class HasCopies(Protocol):
     def copy_for(self, session: str, prefix_key: str) -> Engine:
         """Return the copy that serves a session."""
         ...
+
+    def copy_number(self, session: str, prefix_key: str) -> int:
+        """Return the number of that copy, from 0."""
+        ...

@@ -32,7 +32,9 @@ from trainer.attempt.sinks.journal import EventJournal
 from trainer.attempt.sinks.jsonl import JsonlFile
 from trainer.attempt.sinks.push import Push
 from trainer.attempt.sinks.segments import Segments
-from trainer.attempt.sinks.wandb_run import WandbPlan, tracking_sink
+from trainer.attempt.sinks.spans import tracing_sink
+from trainer.attempt.sinks.tracker_choice import add_trackers
+from trainer.attempt.sinks.trackers.plan import TrackingPlan
 from trainer.attempt.stop_signal import StopRequested, StopSignal
 from trainer.attempt.storage import raise_storage_full
 from trainer.attempt.timing import Clock
@@ -110,6 +112,8 @@ async def run_attempt(options: ProcessOptions) -> int:
         return _record_store_error(attempt_dir, f"{BLOBS_URL}: {error}")
     redactor = Redactor.of(options.environ)
     sinks = _sinks(options, store, stop, redactor)
+    spans = tracing_sink(attempt_dir, options.environ)
+    sinks += [] if spans is None else [spans]
     journal = EventJournal(JsonlFile(attempt_dir.events, redactor), sinks)
     progress = _Progress()
     end = await _train(options, store, journal, stop, clock, progress)
@@ -315,7 +319,5 @@ def _sinks(
 
 
 def _add_tracking(context: AttemptContext, environ: Mapping[str, str]) -> None:
-    plan = WandbPlan(spec=context.spec, attempt_dir=context.dir, resume_from=context.resume_from)
-    sink = tracking_sink(plan, environ)
-    if sink is not None:
-        context.journal.add(sink)
+    plan = TrackingPlan(spec=context.spec, attempt_dir=context.dir, resume_from=context.resume_from)
+    add_trackers(context.journal, plan, context.store, environ)

@@ -17,7 +17,7 @@ from hillclimb.blobs.base import StoreError, StoreFull
 from hillclimb.environment.task import Task
 from hillclimb.protocol.events import EnvDegraded, PhaseStarted, RunWarning
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
-from hillclimb.protocol.rundir import TRAJECTORIES, trajectory_file
+from hillclimb.protocol.rundir import TRAJECTORIES, times_file, trajectory_file
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.storage import raise_storage_full
 from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
@@ -27,6 +27,7 @@ from trainer.rollouts.groups.resampling import RolloutGroup
 from trainer.rollouts.groups.until_enough import StopRule
 from trainer.rollouts.records.dump import trajectories_name, write_trajectories
 from trainer.rollouts.records.outcomes import outcome_rows
+from trainer.rollouts.records.times import write_times
 from trainer.rollouts.request import Rollout, RolloutRequest
 
 DEGRADED_RATE = 0.1
@@ -68,7 +69,7 @@ class RolloutService:
     max_infra_error_rate: float
     _has_warned: bool = False
     _unsent: list[str] = field(default_factory=list)
-    """Names of the files that could not be uploaded, oldest first."""
+    """Names of the requests whose files could not be uploaded, oldest first."""
 
     async def run(self, tasks: Sequence[Task], request: RolloutRequest) -> RolloutResults:
         """Run all rollouts of `tasks`.
@@ -154,8 +155,9 @@ class RolloutService:
             await asyncio.to_thread(thread.join, CLOSE_S)
 
     def _store(self, name: str, rollouts: Sequence[Rollout], request: RolloutRequest) -> str | None:
-        """Write and upload the trajectory file; return the problem if the upload failed."""
+        """Write and upload trajectories and times; return the problem if an upload failed."""
         write_trajectories(self._path(name), rollouts, request)
+        write_times(self._times_path(name), rollouts)
         try:
             self._send(name)
         except StoreFull:
@@ -183,11 +185,18 @@ class RolloutService:
                 self._unsent.remove(name)
 
     def _send(self, name: str) -> None:
-        key = self.context.key(trajectory_file(self.context.dir.attempt, name))
-        self.context.store.put_file(key, self._path(name))
+        context = self.context
+        for key, path in (
+            (trajectory_file(context.dir.attempt, name), self._path(name)),
+            (times_file(context.dir.attempt, name), self._times_path(name)),
+        ):
+            context.store.put_file(context.key(key), path)
 
     def _path(self, name: str) -> Path:
         return self.context.dir.trajectories / f"{name}.jsonl.gz"
+
+    def _times_path(self, name: str) -> Path:
+        return self.context.dir.times / f"{name}.jsonl.gz"
 
     def _warn_once(self, step: int, problem: str) -> None:
         if self._has_warned:

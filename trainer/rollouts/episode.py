@@ -245,7 +245,8 @@ class Episode:
         if refusal is not None:
             return refusal
         late = ToolTransport(f"{call.name} did not answer in time")
-        async with self._budget.environment("call", late, at_most_s=self._limits.call_timeout_s):
+        limit_s = self._limits.call_timeout_s
+        async with self._budget.environment("call", late, at_most_s=limit_s, label=call.name):
             return await self._env.call(call.name, call.arguments)
 
     def _may_grade(self, stop: StopReason) -> bool:

@@ -1,4 +1,4 @@
-"""One operation of a rollout on its environment, with its duration."""
+"""The parts of a rollout: operations on its environment, and spans of its timeline."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["reset", "call", "verification"]
+SpanKind = Literal["queue", "sample", "reset", "call", "verification"]
+"""`queue`: waiting for a slot of the environment's provider. `sample`: one turn of the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +21,17 @@ class EnvOperation:
     kind: Kind
     seconds: float
     failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSpan:
+    """One part of a rollout with its time by the wall clock; spans never overlap."""
+
+    kind: SpanKind
+    began_s: float
+    """Since the rollout began, waits in queues included (seconds)."""
+    seconds: float
+    failed: bool = False
+    """It raised an error, or was cut off by a deadline."""
+    label: str = ""
+    """Name of the tool of a call."""

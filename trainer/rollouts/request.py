@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from hillclimb.environment.task import Task
-from trainer.rollouts.operation import EnvOperation
+from trainer.rollouts.operation import EnvOperation, RolloutSpan
 from trainer.types import Trajectory
 
 
@@ -50,6 +50,14 @@ class Rollout:
     """The operations on the environment over all tries, in order."""
     num_tools: int = 0
     """Tools that the environment offered (count)."""
+    began_at: float | None = None
+    """When it began (seconds since the epoch); None: it was not started."""
+    spans: tuple[RolloutSpan, ...] = ()
+    """What it did from when to when, over all tries."""
+    worker: int = 0
+    """Number of the rollout worker."""
+    engine: int = 0
+    """Number of the engine that sampled its last try."""
 
 
 class RolloutRunner(Protocol):

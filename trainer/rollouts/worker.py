@@ -32,7 +32,7 @@ from hillclimb.process.redactor import NOTHING_SECRET, Redactor
 from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.training.rollout import RolloutSpec
-from trainer.engines.base import Engine
+from trainer.engines.base import Engine, HasCopies
 from trainer.errors import TrainerError
 from trainer.rollouts.chat.chat import Chat
 from trainer.rollouts.episode import Episode, PolicyParts, TurnSampling
@@ -71,6 +71,8 @@ class RolloutParts:
     """Redacts the causes of missing grades, which quote servers."""
     has_deadlines: bool = True
     """False removes all deadlines, so that no clock decides an outcome (deterministic runs)."""
+    number: int = 0
+    """Number of the rollout worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,10 @@ class RolloutWorker:
             measures=measures if isinstance(self._parts.provider, LimitsConcurrency) else {},
             operations=tuple(operations),
             num_tools=result.transcript.num_tools,
+            began_at=clock.began_at,
+            spans=tuple(clock.spans),
+            worker=parts.number,
+            engine=_copy_number(parts.engine, draw),
         )
 
     async def close(self) -> None:
@@ -256,6 +262,13 @@ class RolloutWorker:
             if request.n_samples_per_prompt > 1
             else "",
         )
+
+
+def _copy_number(engine: Engine, draw: TurnSampling) -> int:
+    """Return the number of the copy of the engine that serves a try."""
+    if not isinstance(engine, HasCopies):
+        return 0
+    return engine.copy_number(draw.session, draw.prefix_key)
 
 
 def _measures(env: Env) -> Mapping[str, float]:

@@ -124,6 +124,7 @@ class WorkerFactory:
             style=choose_style(spec.prompt),
             redactor=Redactor.of(os.environ),
             has_deadlines=not spec.deterministic,
+            number=worker,
         )
         return RolloutWorker(parts)
 

@@ -23,6 +23,7 @@ from api.runs import store
 from api.runs.errors import AttemptNotFound, AttemptSuperseded
 from api.runs.journal import utc_now
 from api.runs.status import AttemptState
+from api.scheduling.attempts import scheduled_traceparent
 from api.scheduling.outages import extensions
 from api.scheduling.rented import nodes
 from api.scheduling.rented.bootstrap import UNDER_WAY, admit, node_plan, reaches_api
@@ -102,7 +103,9 @@ def may_be_alive(
     with a report, or the store does not answer.
     """
     with context.database.transaction() as session:
-        channel = _channel(*session.execute(_CLUSTERS.where(Cluster.id == cluster_id)).one())
+        channel = _channel(
+            session, *session.execute(_CLUSTERS.where(Cluster.id == cluster_id)).one()
+        )
     try:
         _exchange(context, channel, now=now)
     except StoreError as error:
@@ -131,12 +134,12 @@ def _silent_channels(session: Session, *, now: datetime) -> Sequence[_Channel]:
     channels: dict[str, _Channel] = {}
     for order in (Attempt.last_held_at.nulls_last(), func.random()):
         for row in session.execute(silent.order_by(order).limit(BATCH // 2)):
-            channel = _channel(*row)
+            channel = _channel(session, *row)
             channels[channel.cluster_id] = channel
     return list(channels.values())
 
 
-def _channel(cluster: Cluster, attempt: Attempt, run: Run) -> _Channel:
+def _channel(session: Session, cluster: Cluster, attempt: Attempt, run: Run) -> _Channel:
     is_claimed = cluster.bootstrap_nonce is not None
     is_ended = attempt.state == AttemptState.ENDED.value
     return _Channel(
@@ -146,15 +149,16 @@ def _channel(cluster: Cluster, attempt: Attempt, run: Run) -> _Channel:
         attempt=attempt.number,
         is_claimed=is_claimed,
         is_ended=is_ended,
-        plan=None if is_claimed or is_ended else _plan(run, attempt),
+        plan=None if is_claimed or is_ended else _plan(session, run, attempt),
         action=nodes.requested_action(attempt),
     )
 
 
-def _plan(run: Run, attempt: Attempt) -> NodePlan | None:
+def _plan(session: Session, run: Run, attempt: Attempt) -> NodePlan | None:
     """Return the plan of a node that cannot reach the API; None for one that can."""
     plan = node_plan(run, attempt)
-    return None if reaches_api(plan.spec) else plan
+    traceparent = scheduled_traceparent(session, run, attempt)
+    return None if reaches_api(plan.spec) else plan.model_copy(update={"traceparent": traceparent})
 
 
 def _exchange(context: WorkerContext, channel: _Channel, *, now: datetime) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hillclimb.process import tracing
 from hillclimb.process.launcher import Launcher
 from hillclimb.process.redactor import Redactor
 from hillclimb.process.sweep import Sweeper
@@ -33,10 +34,13 @@ def main() -> int:
         with only_one(settings.own_dir):
             runner = make_runner(settings)
             stop_on_signals(runner)
+            tracing.start_tracing("hillclimb-runner")
             runner.run()
     except (RunnerMisconfigured, RunnerRunning, TokenRefused) as error:
         sys.stderr.write(f"runner: {error}\n")
         return 2
+    finally:
+        tracing.stop_tracing()
     return 0
 
 

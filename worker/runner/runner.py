@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from hillclimb.process import tracing
 from hillclimb.process.exit_report import attempt_end
 from hillclimb.process.identity import kill_marked
 from hillclimb.process.redactor import Redactor, with_secrets
@@ -154,7 +155,8 @@ class Runner:
     def _claim(self) -> None:
         plan = self.client.claim(self._runner_id)
         if plan is not None:
-            self.table.start(plan)
+            with tracing.span(f"start attempt {plan.attempt}", parent=plan.traceparent or ""):
+                self.table.start(plan)
             self._due.pop("report", None)
 
     def _report(self) -> None:

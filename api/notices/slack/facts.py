@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,8 @@ from hillclimb.spec.rules.project_defaults import TOOL_USE
 
 BACKENDS = {"runner": "own machine", "skypilot": "SkyPilot", "tinker": "Tinker"}
 MAX_ENV_KEYS = 8
+UNSAFE_IN_SLACK = re.compile(r"[<>|&\s]")
+"""Characters that an address would break Slack's markup with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +66,19 @@ def configuration_of(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def wandb_line(run: Run) -> str | None:
-    """Return where the run is at W&B, in Slack's markup; null without tracking."""
+    """Return where the run is at W&B, in Slack's markup; null without tracking.
+
+    The address is what the trainer got from W&B; before that, what the spec says it will be.
+    """
     wandb = (run.spec.get("tracking") or {}).get("wandb") or {}
     if wandb.get("mode") not in ("online", "offline") or run.attempt < 1:
         return None
     name = f"{run.id}-attempt-{run.attempt}"
     if wandb["mode"] == "offline":
-        return f"W&B: offline files of `{name}`, to be sent by `wandb sync`"
+        return f"W&B: offline files of `{name}`: `hillclimb export tracking {run.id} DIR`"
+    address = run.links.get("wandb")
+    if address is not None and not UNSAFE_IN_SLACK.search(address):
+        return f"W&B: <{address}|{name}>"
     if not wandb.get("entity"):
         return f"W&B: run `{name}` of project `{wandb['project']}`"
     url = f"https://wandb.ai/{wandb['entity']}/{wandb['project']}/runs/{name}"

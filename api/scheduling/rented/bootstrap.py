@@ -94,7 +94,8 @@ def claim(
     plan = node_plan(run, attempt)
     reachable = reaches_api(plan.spec)
     values = secrets.read(session, run, plan.spec, now=now)
-    more = {"attempt_token": token, "secrets": values}
+    more: dict[str, object] = {"attempt_token": token, "secrets": values}
+    more["traceparent"] = attempts.trace_claim(session, run, attempt, now=now)
     return plan.model_copy(update=more | {"ingest_url": ingest_url if reachable else ""})
 
 

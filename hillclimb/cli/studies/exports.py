@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from hillclimb.stats.trajectories.skyrl.layout import EVALS, place_of
 MAX_BYTES = 64 << 30
 """Largest export, unpacked (bytes)."""
 ID_CHARS = 8
+TRACKED = re.compile(r"attempt-\d+/(wandb|tensorboard)(/[\w-][\w.-]*){2}")
 RUN = click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 TARGET = click.argument("target", metavar="DIR|S3_ADDRESS")
 DECODING = click.option("--decoding", metavar="NAME", help="Default: the first of the run.")
@@ -66,7 +68,9 @@ def skyrl(
         num_left_out = _left_out(client, run_id, step=step, decoding=decoding)
         _save(client.skyrl_dump(run_id, step=step, decoding=decoding), file)
         try:
-            keys = _unpack(file, Path(folder, "member"), _open(target), force=force)
+            keys = _unpack(
+                file, Path(folder, "member"), _open(target), force=force, is_part=_is_place
+            )
         except (StoreError, OSError) as error:
             raise ImportSourceError(f"{target} cannot be written: {error}") from error
         except ArchiveRefused as error:
@@ -78,6 +82,38 @@ def skyrl(
     print_text(f"{len(keys)} files in {target}, from {keys[0]} on")
     if num_left_out:
         print_text(f"{num_left_out} rollouts without a grade have no row", style="yellow")
+
+
+@export.command("tracking")
+@RUN
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@command
+def tracking(*, run_id: str, target: Path, force: bool, as_json: bool) -> None:
+    """Write the files of RUN's trackers: W&B's offline files and TensorBoard's event files.
+
+    They are kept for every attempt, also of machines that are gone. `wandb sync` sends W&B's.
+    """
+    with tempfile.TemporaryDirectory(prefix="hillclimb-export-") as folder, connect() as client:
+        file = Path(folder, "export.zip")
+        _save(client.tracking_files(run_id), file)
+        try:
+            keys = _unpack(
+                file, Path(folder, "member"), _open(str(target)), force=force, is_part=_is_tracked
+            )
+        except (StoreError, OSError) as error:
+            raise ImportSourceError(f"{target} cannot be written: {error}") from error
+        except ArchiveRefused as error:
+            raise DownloadFailed(f"the export is not whole: {error}") from error
+    if as_json:
+        print_json({"run_id": run_id, "target": str(target), "files": keys})
+        return
+    print_text(f"{len(keys)} files in {target}")
+    for key in keys:
+        if key.endswith(".wandb"):
+            print_text(f"wandb sync {target / key}")
+    if any("/tensorboard/" in key for key in keys):
+        print_text(f"tensorboard --logdir {target}")
 
 
 @export.command("rollouts")
@@ -186,12 +222,19 @@ def _manifest(client: Client, run_id: str, step: int) -> bytes:
     return b"".join(client.checkpoint_file(run_id, step, MANIFEST))
 
 
-def _unpack(file: Path, member: Path, store: BlobStore, *, force: bool) -> list[str]:
+def _unpack(
+    file: Path,
+    member: Path,
+    store: BlobStore,
+    *,
+    force: bool,
+    is_part: Callable[[str], bool],
+) -> list[str]:
     """Write the members of an export to the store, metrics last, and return their keys."""
     with open_zip(file, max_bytes=MAX_BYTES) as archive:
-        keys = [name for name in archive.namelist() if _is_place(name)]
+        keys = [name for name in archive.namelist() if is_part(name)]
         if len(keys) != len(archive.namelist()) or not keys:
-            raise ArchiveRefused("it has a file that is no part of a dump")
+            raise ArchiveRefused("it has a file that is no part of it")
         existing = [] if force else [key for key in keys if store.exists(key)]
         if existing:
             raise ImportSourceError(f"{existing[0]} is there already: replace it with --force")
@@ -206,6 +249,10 @@ def _unpack(file: Path, member: Path, store: BlobStore, *, force: bool) -> list[
 def _is_place(name: str) -> bool:
     folder, _, rest = name.partition("/")
     return folder == EVALS and place_of(rest.partition("/")[2]) is not None
+
+
+def _is_tracked(name: str) -> bool:
+    return TRACKED.fullmatch(name) is not None
 
 
 def _open(target: str) -> BlobStore:

@@ -132,6 +132,8 @@ class AsyncClient(AsyncPart):
     signal = AsyncMethod(Client.signal)
     skyrl_dump = AsyncIteration(Client.skyrl_dump)
     submit = AsyncMethod(Client.submit)
+    timeline = AsyncMethod(Client.timeline)
+    tracking_files = AsyncIteration(Client.tracking_files)
     terminate_orphan = AsyncMethod(Client.terminate_orphan)
     trajectories = AsyncMethod(Client.trajectories)
     trajectory = AsyncMethod(Client.trajectory)

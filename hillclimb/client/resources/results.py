@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from hillclimb.client.http import Http, without_none
 from hillclimb.client.paths import of_run
 from hillclimb.protocol.payloads.checkpoints import CheckpointList, CheckpointWithManifest
+from hillclimb.protocol.payloads.events import Timeline
 from hillclimb.protocol.payloads.results.comparison import RunComparison
 from hillclimb.protocol.payloads.results.compute import Amount, ComputePayload
 from hillclimb.protocol.payloads.results.evals import EvalList, RescoringList, RescoringPayload
@@ -40,6 +41,10 @@ class Results:
     def metrics(self, run_id: str, *, names: str = "*") -> MetricList:
         """Return metric series by name pattern (comma-separated globs)."""
         return self._http.get(MetricList, of_run(run_id, "metrics"), {"names": names})
+
+    def timeline(self, run_id: str, *, step: int | None = None) -> Timeline:
+        """Return when the parts of a step took place, or of the whole run, as a trace."""
+        return self._http.get(Timeline, of_run(run_id, "timeline"), {"step": step})
 
     def evals(
         self, run_id: str, *, threshold: float | None = None, verifier: str | None = None
@@ -200,6 +205,10 @@ class Results:
         """Yield rollouts in bulk: JSON lines of `outcome` and `trajectory`, compressed by gzip."""
         query = {"env": env, "step": step, "split": split, "decoding": decoding}
         return self._http.file(of_run(run_id, "exports", "rollouts"), query)
+
+    def tracking_files(self, run_id: str) -> Iterator[bytes]:
+        """Yield the zip of the files that experiment trackers of the run wrote."""
+        return self._http.file(of_run(run_id, "exports", "tracking"))
 
     def skyrl_dump(
         self, run_id: str, *, step: int | None = None, decoding: str | None = None

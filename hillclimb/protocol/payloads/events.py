@@ -32,6 +32,19 @@ class EventPage(Payload):
     has_more: bool
 
 
+class Timeline(Payload):
+    """A trace that ui.perfetto.dev opens: the parts of a run with their times.
+
+    In the Trace Event Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+    """
+
+    trace_events: list[dict[str, Any]] = Field(alias="traceEvents")
+    """Slices, counters and names of tracks; `ts` and `dur` are microseconds since `started_at`."""
+    display_time_unit: Literal["ms"] = Field("ms", alias="displayTimeUnit")
+    other_data: dict[str, Any] = Field(alias="otherData")
+    """`run`, `step`, `attempt`, `started_at`, and `rollouts`: how many are drawn."""
+
+
 GuardAction = Literal["alert", "pause", "stop"]
 
 

@@ -30,11 +30,30 @@ class WandbSpec(Section):
     """Tags of the W&B runs."""
 
 
+class MlflowSpec(Section):
+    """MLflow: one run per attempt, `RUN-attempt-N`, sent during the run.
+
+    Credentials are MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and
+    MLFLOW_TRACKING_PASSWORD, in the environment of the trainer, never in a spec.
+    """
+
+    tracking_uri: Annotated[
+        str, Field(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$", max_length=300)
+    ]
+    """Address of the tracking server, without credentials."""
+    experiment: Annotated[str, Field(min_length=1, max_length=200)] = "hillclimb"
+    """The MLflow experiment; it is created if it is not there."""
+
+
 class TrackingSpec(Section):
     """Experiment trackers that also receive the metrics; a failing one never stops the run."""
 
     wandb: WandbSpec = WandbSpec()
     """Weights & Biases."""
+    tensorboard: bool = False
+    """Write TensorBoard's event files, which `hillclimb export tracking` fetches."""
+    mlflow: MlflowSpec | None = None
+    """MLflow; null sends nothing."""
 
 
 class SlackSpec(Section):

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import (
-    EVENTS,
     EvalCompleted,
     Event,
     StepCompleted,
+    TrackingStarted,
     TrainerEnded,
     TrainerStarted,
 )
-from trainer.attempt.sinks.tail import Tail
+from trainer.attempt.sinks.follower import Follower
 
-MAX_BYTES, MAX_EVENTS = 4_000_000, 1000
-_log = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """An attempt's run at a tracker: its name, and its address unless it is in files."""
+
+    tracker: Literal["wandb", "mlflow", "tensorboard"]
+    name: str
+    url: str | None = None
 
 
 class Tracker(Protocol):
     """Port to one run of an experiment tracker; its methods may raise any error."""
+
+    @property
+    def run(self) -> TrackedRun:
+        """The run that it writes."""
+        ...
 
     def describe(self, facts: Mapping[str, object]) -> None:
         """Add facts to the run's config."""
@@ -40,58 +49,72 @@ class Tracker(Protocol):
         ...
 
 
-class Tracking:
-    """Follows `events.jsonl` in a thread of its own, from the first event.
+class FileKeeper(Protocol):
+    """Port to whoever keeps the files that a tracker writes; its methods may raise any error."""
 
-    `open_tracker` is called in that thread. The first failure is logged and ends the tracking; the
-    events themselves are in the journal.
+    def store_if_due(self) -> None:
+        """Keep the files that have grown, now and then."""
+        ...
+
+    def store_now(self) -> None:
+        """Keep the files that have grown."""
+        ...
+
+
+class Tracking(Follower):
+    """Sends a tracker every figure of `events.jsonl`; `open_tracker` is called in its thread.
+
+    `announce` emits the event that says where the run is, once the trainer has started. `files`
+    stores the tracker's files, if it writes any.
     """
 
-    def __init__(self, events: Path, open_tracker: Callable[[], Tracker]) -> None:
-        self._tail = Tail(events)
-        self._open_tracker = open_tracker
-        self._has_all = False
-        self._news = threading.Event()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
-        self._thread.start()
+    def __init__(
+        self,
+        events: Path,
+        open_tracker: Callable[[], Tracker],
+        *,
+        announce: Callable[[Event], object] = lambda _: None,
+        files: FileKeeper | None = None,
+    ) -> None:
+        super().__init__(events, lambda: _Figures(open_tracker(), announce, files), name="tracking")
 
-    def wake(self) -> None:
-        """Signal that there are new events."""
-        self._news.set()
 
-    def close(self, timeout_s: float) -> bool:
-        """Send the remaining events within `timeout_s`; True if the tracker has all."""
-        deadline = time.monotonic() + timeout_s
-        self._closing.set()
-        self._news.set()
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        return self._has_all
+class _Figures:
+    """Hands a tracker the figures of events, and the end."""
 
-    def _work(self) -> None:
+    def __init__(
+        self, tracker: Tracker, announce: Callable[[Event], object], files: FileKeeper | None
+    ) -> None:
+        self._tracker = tracker
+        self._announce = announce
+        self._files = files
+        self._end: TrainerEnded | None = None
+
+    def take(self, event: Event) -> None:
+        """Send the figures of one event."""
+        send_event(self._tracker, event)
+        self._end = event if isinstance(event, TrainerEnded) else self._end
+        if isinstance(event, TrainerStarted):
+            run = self._tracker.run
+            self._announce(
+                TrackingStarted(step=event.step, tracker=run.tracker, name=run.name, url=run.url)
+            )
+
+    def rest(self) -> None:
+        """Store the tracker's files, now and then."""
+        if self._files is not None:
+            self._files.store_if_due()
+
+    def finish(self) -> None:
+        """Set the run's end, and store the last of its files."""
+        end = self._end
+        summary = {"end_reason": end.reason.value, "end_message": end.message} if end else {}
+        succeeded = end is not None and end.reason is ReasonCode.COMPLETED
         try:
-            self._carry(self._open_tracker())
-        except Exception as error:  # noqa: BLE001 - the sink edge: training goes on whatever fails
-            _log.warning("tracking of this attempt stopped: %s: %s", _kind(error), error)
-
-    def _carry(self, tracker: Tracker) -> None:
-        ended: TrainerEnded | None = None
-        while True:
-            is_closing = self._closing.is_set()
-            lines = self._tail.lines(max_bytes=MAX_BYTES, max_lines=MAX_EVENTS)
-            for event in map(EVENTS.validate_json, lines):
-                send_event(tracker, event)
-                ended = event if isinstance(event, TrainerEnded) else ended
-            self._tail.advance(lines)
-            if not lines and is_closing:
-                break
-            if not lines:
-                self._news.wait()
-                self._news.clear()
-        summary = {"end_reason": ended.reason.value, "end_message": ended.message} if ended else {}
-        succeeded = ended is not None and ended.reason is ReasonCode.COMPLETED
-        tracker.finish(summary, succeeded=succeeded)
-        self._has_all = True
+            self._tracker.finish(summary, succeeded=succeeded)
+        finally:
+            if self._files is not None:
+                self._files.store_now()
 
 
 def send_event(tracker: Tracker, event: Event) -> None:
@@ -109,7 +132,3 @@ def send_event(tracker: Tracker, event: Event) -> None:
         prefix = f"eval_{event.decoding}/"
         named = {prefix + name.removeprefix("eval/"): v for name, v in event.metrics.items()}
         tracker.log({**named, f"{prefix}duration_s": event.duration_s}, step=event.step)
-
-
-def _kind(error: Exception) -> str:
-    return type(error).__name__

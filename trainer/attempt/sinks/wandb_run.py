@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from hillclimb.protocol.rundir import AttemptDir, attempt_name
-from hillclimb.spec.run import RunSpec
-from trainer.attempt.sinks.tracking import Tracker, Tracking
+from hillclimb.protocol.rundir import attempt_name
+from trainer.attempt.sinks.trackers.plan import TrackingPlan
+from trainer.attempt.sinks.tracking import TrackedRun, Tracker
 from trainer.errors import SpecError
 
 if TYPE_CHECKING:
@@ -22,55 +21,20 @@ INIT_TIMEOUT_S, FINISH_TIMEOUT_S = 30.0, 8.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WandbPlan:
-    """Id, group and config of an attempt's W&B run."""
-
-    spec: RunSpec
-    attempt_dir: AttemptDir
-    resume_from: str | None
-    """Blob key of the checkpoint that the attempt resumes from."""
-
-    @property
-    def run_id(self) -> str:
-        """The id of the attempt's W&B run, which stays the same when the attempt restarts."""
-        return _wandb_id(self.attempt_dir.run_dir.name, self.attempt_dir.attempt)
-
-    @property
-    def group(self) -> str:
-        """Group of the W&B runs of all attempts of a run."""
-        return self.spec.tracking.wandb.group or self.attempt_dir.run_dir.name
-
-    def config(self) -> dict[str, object]:
-        """Return the resolved spec, and the attempt's place among the run's attempts."""
-        run_id, attempt = self.attempt_dir.run_dir.name, self.attempt_dir.attempt
-        lineage = {
-            "run_id": run_id,
-            "attempt": attempt,
-            "previous_attempt": _wandb_id(run_id, attempt - 1) if attempt > 1 else None,
-            "resume_from": self.resume_from,
-        }
-        return {"hillclimb": lineage, "spec": self.spec.model_dump(mode="json")}
-
-
-def tracking_sink(plan: WandbPlan, environ: Mapping[str, str]) -> Tracking | None:
-    """Return the spec's tracking sink; None if tracking is disabled.
+def require_key(plan: TrackingPlan, environ: Mapping[str, str]) -> None:
+    """Refuse the mode `online` without a key.
 
     Raises:
         SpecError: the mode is online and the environment has no key.
     """
-    mode = plan.spec.tracking.wandb.mode
-    if mode == "disabled":
-        return None
-    if mode == "online" and not environ.get(API_KEY):
+    if plan.spec.tracking.wandb.mode == "online" and not environ.get(API_KEY):
         raise SpecError(
             f"tracking.wandb.mode is online and {API_KEY} is not set where the trainer runs: set"
             " it in the environment of the runner, or the mode to offline"
         )
-    return Tracking(plan.attempt_dir.events, lambda: open_wandb(plan))
 
 
-def open_wandb(plan: WandbPlan) -> Tracker:
+def open_wandb(plan: TrackingPlan) -> Tracker:
     """Start the attempt's W&B run, offline if the server cannot be reached or refuses.
 
     Raises:
@@ -85,7 +49,7 @@ def open_wandb(plan: WandbPlan) -> Tracker:
     return _WandbTracker(_start(plan, "offline"))
 
 
-def _start(plan: WandbPlan, mode: Literal["online", "offline"]) -> wandb.Run:
+def _start(plan: TrackingPlan, mode: Literal["online", "offline"]) -> wandb.Run:
     # By default W&B sends error reports about itself, even for offline runs.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     # The import takes seconds, which only tracked attempts should pay.
@@ -132,6 +96,12 @@ class _WandbTracker:
     def __init__(self, run: wandb.Run) -> None:
         self._run = run
 
+    @property
+    def run(self) -> TrackedRun:
+        """The W&B run: its address is known online."""
+        url = None if self._run.offline else self._run.url
+        return TrackedRun("wandb", str(self._run.id), url)
+
     def describe(self, facts: Mapping[str, object]) -> None:
         """Add to the run's config."""
         self._run.config.update(dict(facts), allow_val_change=True)  # type: ignore[no-untyped-call]
@@ -147,7 +117,3 @@ class _WandbTracker:
             self._run.finish(exit_code=0 if succeeded else 1)
         finally:
             _end_helper()
-
-
-def _wandb_id(run_id: str, attempt: int) -> str:
-    return f"{run_id}-{attempt_name(attempt)}"

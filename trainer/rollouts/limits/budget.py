@@ -10,6 +10,7 @@ of the environment, so those seconds are never charged to the environment.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from hillclimb.environment.deadline import within
 from hillclimb.environment.errors import RolloutDeadline, RolloutError
 from trainer.rollouts.limits.limits import RolloutLimits
-from trainer.rollouts.operation import EnvOperation, Kind
+from trainer.rollouts.operation import EnvOperation, Kind, RolloutSpan, SpanKind
 
 
 def now() -> float:
@@ -39,6 +40,10 @@ class RolloutClock:
     """Time of the tries that failed by the environment's fault."""
     queued_s: float = 0.0
     """Wait for a free environment or for an engine that restarts; charged to nobody."""
+    began_at: float = field(default_factory=time.time)
+    """When the rollout began (seconds since the epoch)."""
+    spans: list[RolloutSpan] = field(default_factory=list)
+    """What it did from when to when, over all tries."""
 
     def count_as_lost(self) -> None:
         """Count all the time so far as lost."""
@@ -49,9 +54,20 @@ class RolloutClock:
         """Count the block as queueing, which postpones every deadline of the rollout."""
         began = now()
         try:
-            yield
+            with self.span("queue"):
+                yield
         finally:
             self.queued_s += now() - began
+
+    @contextmanager
+    def span(self, kind: SpanKind, label: str = "") -> Iterator[None]:
+        """Record the block as a span of the rollout's timeline."""
+        began, failed = now(), True
+        try:
+            yield
+            failed = False
+        finally:
+            self.spans.append(RolloutSpan(kind, began - self.started, now() - began, failed, label))
 
     def discount_since(self, elapsed_s: float) -> None:
         """Count everything since `elapsed_s` as queueing: neither side caused the try to fail."""
@@ -122,8 +138,9 @@ class TimeBudget:
         """
         began = now()
         try:
-            async with asyncio.timeout(self._remaining_s()):
-                yield
+            with self.clock.span("sample"):
+                async with asyncio.timeout(self._remaining_s()):
+                    yield
         except TimeoutError:
             self.policy_s += now() - began
             raise self._time_up() from None
@@ -137,7 +154,7 @@ class TimeBudget:
 
     @asynccontextmanager
     async def environment(
-        self, kind: Kind, on_timeout: RolloutError, *, at_most_s: float
+        self, kind: Kind, on_timeout: RolloutError, *, at_most_s: float, label: str = ""
     ) -> AsyncIterator[None]:
         """Charge the block, one operation, to the environment, bounded by its own deadline alone.
 
@@ -153,7 +170,7 @@ class TimeBudget:
         """
         left, spent = self._remaining_s(), self._stopwatch()
         cut_s = left if kind == "reset" else None
-        with self._recorded(kind, spent):
+        with self._recorded(kind, spent, label):
             try:
                 async with asyncio.timeout(cut_s) as deadline:
                     limit_s = at_most_s if cut_s is None else min(cut_s, at_most_s)
@@ -197,10 +214,11 @@ class TimeBudget:
         self.operations[-1] = replace(self.operations[-1], failed=True)
 
     @contextmanager
-    def _recorded(self, kind: Kind, spent: Callable[[], float]) -> Iterator[None]:
+    def _recorded(self, kind: Kind, spent: Callable[[], float], label: str = "") -> Iterator[None]:
         """Record the operation in the block, also when it fails."""
         try:
-            yield
+            with self.clock.span(kind, label):
+                yield
         except Exception:
             self.operations.append(EnvOperation(kind, spent(), failed=True))
             raise

@@ -186,9 +186,13 @@ class SpreadEngine:
 
     def copy_for(self, session: str, prefix_key: str) -> Engine:
         """See `HasCopies.copy_for`."""
+        return self._engines[self.copy_number(session, prefix_key)]
+
+    def copy_number(self, session: str, prefix_key: str) -> int:
+        """See `HasCopies.copy_number`."""
         # Not `hash`: it differs between processes, and all rollout workers must choose alike.
         digest = hashlib.sha256((prefix_key or session).encode()).digest()
-        return self._engines[int.from_bytes(digest[:4], "big") % len(self._engines)]
+        return int.from_bytes(digest[:4], "big") % len(self._engines)
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str

@@ -17,7 +17,7 @@ from zipfile import ZipFile
 from api.admission.imports.errors import ImportRejected
 from api.admission.imports.metrics import MAX_METRICS, is_metrics
 from api.admission.imports.skyrl.options import SkyRLOptions
-from api.results.artifacts.skyrl_export import aggregated_key
+from api.results.artifacts.exports.skyrl_export import aggregated_key
 from hillclimb.blobs.archive.zip_file import UNREADABLE
 from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.protocol.rundir import TRAJECTORIES

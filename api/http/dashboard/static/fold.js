@@ -70,6 +70,8 @@ export const early = (stop) =>
 const mib = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 const TONES = { succeeded: "good", failed: "bad", cancelled: "warn", recovering: "warn", paused: "warn" };
 
+const TRACKERS = { wandb: "W&B", mlflow: "MLflow", tensorboard: "TensorBoard" };
+
 const WORDS = {
   "run.created": () => ({ text: "Run created" }),
   "run.status_changed": (data) => ({
@@ -101,6 +103,8 @@ const WORDS = {
   "trainer.started": (data) => ({
     text: (data.num_parameters ? `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters` : "Trainer started, without a model")
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
+  "tracking.started": (data) => ({
+    text: `Figures go to ${TRACKERS[data.tracker] ?? data.tracker}: ${data.url ? data.name : `files of ${data.name}`}` }),
   "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}${early(data.stopped_early)}`, tone: "good" }),
   "prompts.rendered": (data) => ({
     text: `Prompts of wording ${data.version} rendered, longest in tokens: `

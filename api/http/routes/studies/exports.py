@@ -12,8 +12,9 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.results.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.exports.skyrl_export import prepare_export, send_export
+from api.results.artifacts.exports.tracking_files import tracking_keys, tracking_zip
 from api.results.artifacts.rollout_files import batches, rollout_lines
-from api.results.artifacts.skyrl_export import prepare_export, send_export
 from api.results.artifacts.trajectories import TrajectoryFilters, pass_threshold
 from api.results.errors import NoSuchEval
 
@@ -67,6 +68,33 @@ def download_rollouts(
     name = f'attachment; filename="{run_id}.jsonl.gz"'
     return StreamingResponse(
         lines, media_type="application/gzip", headers=NOSNIFF | {"Content-Disposition": name}
+    )
+
+
+@router.get(
+    "/tracking",
+    operation_id="export_tracking",
+    summary="Export the files of experiment trackers",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {"application/zip": {}},
+            "description": "`attempt-N/wandb/...` and `attempt-N/tensorboard/...`",
+        },
+        **documented(KINDS[ArtifactNotFound]),
+    },
+)
+def export_tracking(services: ServicesDep, caller: Reader, run_id: RunId) -> StreamingResponse:
+    """Return a zip of the offline files of W&B and of TensorBoard's event files."""
+    with open_run(services, caller, run_id) as (_, run):
+        attempts = run.attempt
+    # Outside the session: reading the store may use the network.
+    keys = tracking_keys(services.store, run_id, attempts=attempts)
+    name = f'attachment; filename="{run_id}.tracking.zip"'
+    return StreamingResponse(
+        tracking_zip(services.store, keys),
+        media_type="application/zip",
+        headers=NOSNIFF | {"Content-Disposition": name},
     )
 
 

@@ -154,6 +154,34 @@ class StoredTrajectory(StoredConversation):
     """One for each sampled token."""
 
 
+class StoredSpan(Payload):
+    """One part of a rollout with its time."""
+
+    kind: str
+    """`queue` (wait for an environment), `sample` (a turn of the policy), `reset`, `call`,
+    `verification`."""
+    began_s: float
+    """Since the rollout began (seconds)."""
+    seconds: float
+    failed: bool = False
+    """It raised an error, or a deadline cut it off."""
+    label: str = ""
+    """Name of the tool of a call."""
+
+
+class StoredTimes(Payload):
+    """The times of a rollout as the trainer wrote them: a line of `times/NAME.jsonl.gz`."""
+
+    rollout_id: str
+    worker: int
+    """Number of the rollout worker."""
+    engine: int
+    """Number of the engine that sampled its last try."""
+    began_at: float
+    """When it began (seconds since the epoch)."""
+    spans: list[StoredSpan]
+
+
 class RolloutWithTrajectory(OutcomePayload):
     """One rollout in full."""
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -10,23 +11,31 @@ from typing import Any
 import pytest
 import wandb
 
+from hillclimb.blobs.disk import DiskStore
 from hillclimb.protocol.end_reasons import ReasonCode
-from hillclimb.protocol.events import EvalCompleted, RunWarning, StepCompleted
+from hillclimb.protocol.events import (
+    EVENTS,
+    EvalCompleted,
+    RunWarning,
+    StepCompleted,
+    TrackingStarted,
+)
 from hillclimb.protocol.rundir import AttemptDir
 from tests.fixtures.factories import ended, evaluated, make_spec, started, step
 from tests.trainer.attempt.sinks.wandb_file import WandbRecord, read_wandb
 from tests.trainer.fixtures.short_run import ShortRun
 from trainer.attempt.sinks.journal import EventJournal
 from trainer.attempt.sinks.jsonl import JsonlFile
-from trainer.attempt.sinks.tracking import Tracker, Tracking
-from trainer.attempt.sinks.wandb_run import WandbPlan, tracking_sink
+from trainer.attempt.sinks.tracker_choice import add_trackers
+from trainer.attempt.sinks.trackers.plan import TrackingPlan
+from trainer.attempt.sinks.tracking import TrackedRun, Tracker, Tracking
 from trainer.errors import SpecError
 
 WAIT_S = 60.0
 
 
-def a_plan(root: Path, *, attempt: int = 1, name: str = "climb", **wandb: Any) -> WandbPlan:
-    return WandbPlan(
+def a_plan(root: Path, *, attempt: int = 1, name: str = "climb", **wandb: Any) -> TrackingPlan:
+    return TrackingPlan(
         spec=make_spec(
             name=name, experimental=True, tracking={"wandb": {"mode": "offline", **wandb}}
         ),
@@ -35,14 +44,22 @@ def a_plan(root: Path, *, attempt: int = 1, name: str = "climb", **wandb: Any) -
     )
 
 
-def tracked(plan: WandbPlan, environ: Mapping[str, str] = {}) -> WandbRecord:
+def await_announcement(events: Path) -> None:
+    """Wait until the tracker has said where its run is: it may not after the last event."""
+    deadline = time.monotonic() + WAIT_S
+    while b'"tracking.started"' not in events.read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def tracked(plan: TrackingPlan, environ: Mapping[str, str] = {}) -> WandbRecord:
     """What W&B has of an attempt of one step and one evaluation."""
     file = JsonlFile(plan.attempt_dir.events)
-    sink = tracking_sink(plan, environ)
-    assert sink is not None
-    journal = EventJournal(file, [sink])
+    journal = EventJournal(file)
+    add_trackers(journal, plan, DiskStore(plan.attempt_dir.run_dir / "blobs"), environ)
+    journal.emit(started(1, engine="torch"))
+    await_announcement(plan.attempt_dir.events)
     for event in (
-        started(1, engine="torch"),
         evaluated(2, 0),
         step(3, 1, metrics={"reward/avg_raw_reward": 0.25}),
         ended(4, ReasonCode.COMPLETED),
@@ -65,6 +82,16 @@ def test_an_offline_run_file_holds_every_figure_under_its_name_and_step(tmp_path
     assert list(record.run.tags) == ["a", "b"]
     assert record.config["spec"]["name"] == "climb"
     assert record.config["trainer"]["engine"] == "torch"
+    blobs = tmp_path / "runs" / "run_1" / "blobs"
+    (stored,) = blobs.glob("runs/run_1/attempt-1/tracking/wandb/offline-run-*/*.wandb")
+    (local,) = tmp_path.glob("runs/run_1/attempt-1/wandb/offline-run-*/*.wandb")
+    assert stored.read_bytes() == local.read_bytes()
+    lines = a_plan(tmp_path).attempt_dir.events.read_bytes().splitlines()
+    second = EVENTS.validate_json(lines[1])
+    assert isinstance(second, TrackingStarted)
+    announced = second
+    assert (announced.tracker, announced.name) == ("wandb", "run_1-attempt-1")
+    assert announced.url is None
 
 
 def test_attempts_are_runs_of_their_own_linked_by_group_and_config(tmp_path: Path) -> None:
@@ -81,9 +108,13 @@ def test_attempts_are_runs_of_their_own_linked_by_group_and_config(tmp_path: Pat
 
 
 def test_nothing_is_tracked_unless_asked_and_online_needs_a_key(tmp_path: Path) -> None:
-    assert tracking_sink(a_plan(tmp_path, mode="disabled"), {}) is None
+    journal = EventJournal(JsonlFile(tmp_path / "events.jsonl"))
+    store = DiskStore(tmp_path)
+    add_trackers(journal, a_plan(tmp_path, mode="disabled"), store, {})
+    assert journal.close(drain_s=0.0)
+    assert not (tmp_path / "runs").exists()
     with pytest.raises(SpecError, match="WANDB_API_KEY is not set"):
-        tracking_sink(a_plan(tmp_path, mode="online"), {})
+        add_trackers(journal, a_plan(tmp_path, mode="online"), store, {})
 
 
 def test_a_server_that_refuses_leaves_the_figures_in_files(
@@ -114,6 +145,8 @@ def test_a_server_that_refuses_leaves_the_figures_in_files(
 
 class Broken:
     """Takes the first value and fails at the second."""
+
+    run = TrackedRun("wandb", "run_1-attempt-1")
 
     def __init__(self) -> None:
         self.num_logged = 0
@@ -162,9 +195,8 @@ def test_a_tracker_that_hangs_does_not_hold_the_end_of_the_run(tmp_path: Path) -
 async def test_every_metric_of_a_real_run_is_in_its_wandb_file(tmp_path: Path) -> None:
     run = ShortRun(tmp_path, schedule={"total_steps": 2}, tracking={"wandb": {"mode": "offline"}})
     trainer = run.build()
-    sink = tracking_sink(WandbPlan(spec=run.spec, attempt_dir=run.dir(), resume_from=None), {})
-    assert sink is not None
-    run.journal.add(sink)
+    plan = TrackingPlan(spec=run.spec, attempt_dir=run.dir(), resume_from=None)
+    add_trackers(run.journal, plan, DiskStore(tmp_path / "blobs"), {})
     try:
         await trainer.train()
     finally:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hillclimb.blobs.disk import DiskStore
 from hillclimb.client.imports.wandb_file import read_offline_run
 from tests.fixtures.factories import ended, evaluated, started, step
 from tests.trainer.attempt.sinks.test_tracking import WAIT_S, a_plan
 from tests.trainer.attempt.sinks.wandb_file import BLOCK, read_wandb
 from trainer.attempt.sinks.journal import EventJournal
 from trainer.attempt.sinks.jsonl import JsonlFile
-from trainer.attempt.sinks.wandb_run import tracking_sink
+from trainer.attempt.sinks.tracker_choice import add_trackers
 
 NUM_STEPS = 30
 
 
 def test_the_importer_reads_what_wandbs_own_messages_hold(tmp_path: Path) -> None:
     plan = a_plan(tmp_path, name="climb")
-    sink = tracking_sink(plan, {})
-    assert sink is not None
-    journal = EventJournal(JsonlFile(plan.attempt_dir.events), [sink])
+    journal = EventJournal(JsonlFile(plan.attempt_dir.events))
+    add_trackers(journal, plan, DiskStore(tmp_path / "blobs"), {})
     journal.emit(started(1, engine="torch"))
     journal.emit(evaluated(2, 0))
     for number in range(1, NUM_STEPS + 1):

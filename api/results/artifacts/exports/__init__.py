@@ -1,0 +1,1 @@
+"""Exports: results in the layouts that other tools read."""

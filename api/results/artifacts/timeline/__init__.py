@@ -1,0 +1,1 @@
+"""The timeline of a run or a step as a trace: phases, learner, rollouts with turns, engines."""
