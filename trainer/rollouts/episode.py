@@ -245,7 +245,10 @@ class Episode:
         if refusal is not None:
             return refusal
         late = ToolTransport(f"{call.name} did not answer in time")
-        async with self._budget.environment("call", late, at_most_s=self._limits.call_timeout_s):
+        is_known = any(tool.name == call.name for tool in self._tools)
+        async with self._budget.environment(
+            "call", late, at_most_s=self._limits.call_timeout_s, reaches_server=is_known
+        ):
             return await self._env.call(call.name, call.arguments)
 
     def _may_grade(self, stop: StopReason) -> bool:

@@ -1,6 +1,7 @@
 import asyncio
 import os
 import signal
+import time
 
 import pytest
 
@@ -61,6 +62,30 @@ async def test_a_trainer_that_is_held_takes_many_signals_for_one_request() -> No
             await asyncio.sleep(0.01)
         with pytest.raises(StopRequested):
             stop.check()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+async def test_a_signal_ends_a_start_that_keeps_the_loop_from_running() -> None:
+    stop, cleaned = StopSignal(), list[str]()
+    stop.listen()
+    try:
+        began = time.monotonic()
+        with pytest.raises(StopRequested), stop.interrupts():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(20.0)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)  # a second one does not cut the clean-up off
+                time.sleep(0.01)
+                cleaned.append("yes")
+        assert (time.monotonic() - began < 10.0, cleaned) == (True, ["yes"])
+        stop._is_supervised = True  # the loop now reads both signals, and the second would exit
+        await asyncio.sleep(0.01)
+        with pytest.raises(StopRequested), stop.interrupts():
+            cleaned.append("begun although a stop was requested before")
+        assert cleaned == ["yes"]
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)

@@ -76,7 +76,9 @@ def shell(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     )
     try:
-        yield process
+        with process:  # waits for it and closes its pipes
+            yield process
+            process.kill()
     finally:
         process.kill()
         subprocess.run(["hillclimb", "down"], env=environment, cwd=tmp_path, check=False)
