@@ -212,7 +212,7 @@ async def test_a_stop_does_not_wait_for_the_trial_of_a_run_that_is_complete(
     run = ShortRun(tmp_path, **SECTIONS)
     trainer = run.build()
     finishing = asyncio.create_task(trainer.train())
-    while trainer._parts.saver.saved_step != 3:
+    while trainer._parts.saver.saved_step != 3:  # noqa: ASYNC110 - nothing announces it
         await asyncio.sleep(0.02)
     assert not finishing.done()
     trainer._context.stop.request_stop()
