@@ -101,7 +101,7 @@ const WORDS = {
   "trainer.started": (data) => ({
     text: (data.num_parameters ? `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters` : "Trainer started, without a model")
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
-  "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}${early(data.stopped_early)}`, tone: "good" }),
+  "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}${early(data.stopped_early)}`, tone: data.all.pass_at_1 > 0 ? "good" : "" }),
   "prompts.rendered": (data) => ({
     text: `Prompts of wording ${data.version} rendered, longest in tokens: `
       + Object.entries(data.environments).map(([key, env]) => `${key} ${env.total_tokens.max}`).join(", ") }),
