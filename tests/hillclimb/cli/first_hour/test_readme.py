@@ -108,7 +108,7 @@ def test_the_lines_run_one_after_another(shell: subprocess.Popen[str]) -> None:
 
 
 READ_ON: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "hillclimb submit mine.yaml": lambda run: run["step"] >= 1,
+    "hillclimb submit mine.yaml": lambda run: run["progress"]["step"] >= 1,
     "hillclimb pause @last": lambda run: run["status"] == "paused",
     "hillclimb cancel @last": lambda run: run["status"] == "cancelled",
 }
