@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """Where a cloud's client reads its key, and in which form; `path` is below the home."""
+    """The file, below the home, from which a cloud's client reads its key, and its form."""
 
     path: str
     text: Callable[[str], str]
@@ -35,8 +35,8 @@ CLOUD_KEYS: Mapping[str, KeyFile] = {
 
 def cloud_keys(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the keys that are set, without blanks around them."""
-    found = {name: environment.get(name, "").strip() for name in CLOUD_KEYS}
-    return {name: key for name, key in found.items() if key}
+    keys = {name: environment.get(name, "").strip() for name in CLOUD_KEYS}
+    return {name: key for name, key in keys.items() if key}
 
 
 def without_cloud_keys(environment: Mapping[str, str]) -> dict[str, str]:
