@@ -42,7 +42,7 @@ RUN apt-get update \
 USER hillclimb
 ENV HOME=/var/lib/sky IS_SKYPILOT_SERVER=true SKYPILOT_USER_ID=68636c62
 HEALTHCHECK --interval=10s --timeout=3s --start-period=180s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:46580/api/health')"]
-CMD ["python", "-m", "sky.server.server", "--host", "0.0.0.0", "--port", "46580"]
+CMD ["sh", "-c", "python -m hillclimb.stack.system.cloud_keys && exec python -m sky.server.server --host 0.0.0.0 --port 46580"]
 
 # The runner's own process needs no torch; it starts trainers with this image's Python.
 FROM base AS trainer

@@ -37,6 +37,7 @@ WITHHELD_VARIABLES = frozenset(
         "VIRTUAL_ENV",
     }
     | {"HILLCLIMB_BOOTSTRAP_TOKEN", "HILLCLIMB_MASTER_KEYS", "HILLCLIMB_METRICS_TOKEN"}
+    | {"LAMBDA_API_KEY", "RUNPOD_API_KEY", "VAST_API_KEY", "PRIME_INTELLECT_API_KEY"}
 )
 """Variables of the control plane: secrets a trainer must not see, and paths that change imports."""
 

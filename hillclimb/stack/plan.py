@@ -14,6 +14,7 @@ from hillclimb.stack.servers.valkey import ValkeyServer
 from hillclimb.stack.state.credentials import Credentials, ensure_credentials
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.state.records import StackRecord
+from hillclimb.stack.system.cloud_keys import cloud_keys
 from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
 
 # Read by services and handed through, so that a changed value replaces an adopted process.
@@ -93,7 +94,12 @@ def make_plan(options: StackOptions) -> StackPlan:
         )
     sky, sky_url = None, options.sky_url
     if options.with_sky:
-        sky = SkyServer(directory=state.path / "sky", port=ports["sky-api"], origin=Path.home())
+        sky = SkyServer(
+            directory=state.path / "sky",
+            port=ports["sky-api"],
+            origin=Path.home(),
+            keys=cloud_keys(os.environ),
+        )
         sky_url = sky.url
     urls = {
         "DATABASE_URL": postgres.url() if postgres else str(options.database_url),

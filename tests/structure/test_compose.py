@@ -8,6 +8,7 @@ import yaml
 
 from api.settings import Settings
 from hillclimb.process.launcher import WITHHELD_VARIABLES
+from hillclimb.stack.system.cloud_keys import CLOUD_KEYS
 from worker.runner.settings import RunnerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +65,10 @@ def test_who_can_speak_to_skypilots_server_is_the_worker_for_clusters_alone() ->
 
 
 def test_skypilots_server_gets_no_key_of_the_service() -> None:
-    assert set(services()["sky-api"]["environment"]) == {"SKYPILOT_DISABLE_USAGE_COLLECTION"}
+    given = set(services()["sky-api"]["environment"])
+    assert given == {"SKYPILOT_DISABLE_USAGE_COLLECTION", *CLOUD_KEYS}
+    elsewhere = [each for name, each in services().items() if name != "sky-api"]
+    assert not any(CLOUD_KEYS.keys() & each.get("environment", {}) for each in elsewhere)
 
 
 def test_what_the_compose_file_asks_for_is_in_the_example() -> None:

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
 
 from trainer.errors import AttemptSuperseded, TrainerError
 
@@ -29,6 +31,7 @@ class StopSignal:
         self._loop = asyncio.get_running_loop()
         self._failure: TrainerError | None = None
         self._is_supervised = False
+        self._listens = False
         self.is_superseded = False
 
     def listen(self, *, is_supervised: bool = False) -> None:
@@ -38,8 +41,31 @@ class StopSignal:
         of its processes, and the node signals its trainer too. The node kills a late trainer.
         """
         self._is_supervised = is_supervised
+        self._listens = True
         for number in _SIGNALS:
             self._loop.add_signal_handler(number, self._on_signal, number)
+
+    @contextmanager
+    def interrupts(self) -> Iterator[None]:
+        """Let a signal raise StopRequested in the block, which keeps the event loop from running.
+
+        A start imports libraries and waits for workers: without this, a stop would wait for its
+        end. The loop gets the signal as well, so a library that swallows the exception only delays
+        the stop to the next `check`. Only the first signal raises: it must not cut a clean-up off.
+
+        Raises:
+            StopRequested: a stop was requested before the block, or in it.
+        """
+        self.check()
+        if not self._listens:
+            yield
+            return
+        previous = {number: signal.signal(number, self._interrupt) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     def request_stop(self) -> None:
         """Request a stop; call it from the event loop's thread."""
@@ -90,6 +116,11 @@ class StopSignal:
             for task in (working, requested):
                 task.cancel()
             await asyncio.gather(working, requested, return_exceptions=True)
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: None)
+        raise StopRequested
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._requested.is_set():

@@ -203,8 +203,17 @@ async def _train(
             )
             _add_tracking(context, options.environ)
             await check_provider(context.spec)
-            progress.work = work = build_work(context)
+            with stop.interrupts():
+                work = build_work(context)
+            progress.work = work
             await work.train()
+            # A stop that ends this process while it closes finds a run that is complete.
+            _record_exit(
+                options.dir,
+                _completed(work),
+                step=work.step,
+                last_trainer_seq=journal.last_seq,
+            )
     except StopRequested:
         message = f"stopped on request after step {progress.step}"
         return _End(reason=ReasonCode.RUNNER_STOPPED, message=message, exit_code=0)
@@ -221,6 +230,10 @@ async def _train(
     finally:
         if progress.work:
             await _close(progress.work)
+    return _completed(work)
+
+
+def _completed(work: Work) -> _End:
     return _End(reason=ReasonCode.COMPLETED, message=work.summary(), exit_code=0)
 
 

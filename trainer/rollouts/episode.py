@@ -246,7 +246,10 @@ class Episode:
             return refusal
         late = ToolTransport(f"{call.name} did not answer in time")
         limit_s = self._limits.call_timeout_s
-        async with self._budget.environment("call", late, at_most_s=limit_s, label=call.name):
+        is_known = any(tool.name == call.name for tool in self._tools)
+        async with self._budget.environment(
+            "call", late, at_most_s=limit_s, label=call.name, reaches_server=is_known
+        ):
             return await self._env.call(call.name, call.arguments)
 
     def _may_grade(self, stop: StopReason) -> bool:

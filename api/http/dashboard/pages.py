@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from api.http.dashboard.findings import EVENTS, results_contents
 from api.http.dashboard.machines import machines_contents
 from api.http.live.reader import envelope
+from api.results.evals.conclusion import conclusion_of_run, result_of_run
 from api.runs.end_reasons import REASONS
 from api.runs.queue_class import QueueClass, queue_class_of
 from api.runs.status import WAITING, RunStatus
@@ -54,11 +55,25 @@ def run_banner(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
         text = f"Position {place.position} in the queue. {place.reason or 'It starts next.'}"
         return {"tone": "warn" if run.end_code else "", "text": f"{_why(run)} {text}".strip()}
     if run.end_code is not None:
-        return {"tone": _TONES.get(status, "warn"), "text": _why(run)}
+        return _ended_banner(session, run, status)
     sentences = (
         _SENTENCES | _ON_CLUSTERS if queue_class_of(run) is QueueClass.CLUSTER else _SENTENCES
     )
     return {"tone": "", "text": sentences.get(status, "")}
+
+
+def _ended_banner(session: Session, run: Run, status: RunStatus) -> dict[str, str]:
+    """Return why the run ended and, of a training run, what it has shown: yellow for nothing."""
+    conclusion = conclusion_of_run(session, run, result_of_run(session, run))
+    tone = _TONES.get(status, "warn")
+    if conclusion is None:
+        return {"tone": tone, "text": _why(run)}
+    sentence = conclusion.sentence.replace(" RUN", f" {run.id}")
+    is_green = conclusion.has_learned or status is not RunStatus.SUCCEEDED
+    return {
+        "tone": tone if is_green else "warn",
+        "text": f"{_why(run)} {sentence[0].upper()}{sentence[1:]}.",
+    }
 
 
 def _why(run: Run) -> str:

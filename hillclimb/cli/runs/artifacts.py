@@ -102,11 +102,13 @@ def _print_trajectory(rollout: RolloutWithTrajectory, *, as_json: bool) -> None:
     task = rollout.trajectory.task
     variables = "  ".join(f"{name}={value}" for name, value in task.env_variables.items())
     print_text(f"{task.key}  {variables}", style="bold")
-    print_text(task.prompt)
-    for turn in rollout.trajectory.turns:
-        print_text(turn.response, style="cyan")
+    print_text(f"task: {task.prompt}")
+    for number, turn in enumerate(rollout.trajectory.turns, start=1):
+        # Words, not colours alone, tell who speaks: a pipe has none.
+        print_text(f"model {number}: {turn.response}", style="cyan")
         if turn.observation is not None:
-            print_text(turn.observation, style="red" if turn.is_error else "dim")
+            who, style = ("error", "red") if turn.is_error else ("tool", "dim")
+            print_text(f"{who} {number}: {turn.observation}", style=style)
     print_text(f"{rollout.status}, score {rollout.score}: {_cause(rollout)}")
 
 

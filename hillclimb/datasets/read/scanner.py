@@ -81,6 +81,7 @@ class _Scanner:
         self._at = 0
         self._ended = False
         self._number = 1
+        self._row_chars = 0
         self._repeated: list[str] = []
         self._json = json.JSONDecoder(object_pairs_hook=self._object, parse_int=_read_int)
 
@@ -112,6 +113,7 @@ class _Scanner:
         while True:
             self._peek()
             try:
+                self._row_chars = 0
                 yield Parsed(self._number, self._value())
             except _Repeated as fault:
                 yield self.problem(fault)
@@ -179,6 +181,7 @@ class _Scanner:
             self._number += 1
             line = self._line()
             try:
+                self._expect_length(len(line))
                 value, end = self._decoded(line, 0)
                 self._expect_blank(line[end:])
                 self._expect_distinct_names()
@@ -201,7 +204,9 @@ class _Scanner:
             else:
                 is_number = isinstance(value, int | float)
                 if self._ended or not is_number or end + _MAX_EXPONENT_START < len(self._text):
+                    self._row_chars += end - self._at
                     self._at = end
+                    self._expect_length(self._row_chars)
                     self._expect_distinct_names()
                     return value
                 begun = ""
@@ -213,6 +218,11 @@ class _Scanner:
             return self._json.raw_decode(text, at)
         except RecursionError:
             raise _Broken("is nested too deeply: flatten it") from None
+
+    def _expect_length(self, num_chars: int, begun: str = "") -> None:
+        """Refuse a row that is too long; `begun` names its possible start."""
+        if num_chars > MAX_ROW_CHARS:
+            raise _Broken(f"is longer than {MAX_ROW_CHARS:,} characters{begun}")
 
     def _expect_distinct_names(self) -> None:
         if self._repeated:
@@ -260,8 +270,7 @@ class _Scanner:
         """
         pieces = [self._text[self._at :]]
         num_unread = len(pieces[0])
-        if num_unread > MAX_ROW_CHARS:
-            raise _Broken(f"is longer than {MAX_ROW_CHARS:,} characters{begun}")
+        self._expect_length(num_unread, begun)
         num_chars = max(num_unread, _MIN_READ_CHARS)
         try:
             while num_chars > 0 and not self._ended:

@@ -152,7 +152,8 @@ def new_place(path: tuple[str, ...], value: Json) -> str | None:
 
     `path` is the unknown key with its sections, `value` what was written there.
     """
-    if path and path[0] in HYDRA_SECTIONS:
+    # An override may stand there as one key, `trainer.epochs`, as on SkyRL's command line.
+    if path and path[0].partition(".")[0] in HYDRA_SECTIONS:
         return _new_places_of_hydra(path, value)
     name = path[-1] if path else ""
     if name in ON_THE_COMMAND_LINE:

@@ -8,11 +8,12 @@ shares no state with the operator's own SkyPilot; files that cloud clients read 
 import importlib.util
 import os
 import sys
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hillclimb.stack.errors import BinaryMissing
+from hillclimb.stack.system.cloud_keys import write_cloud_keys
 from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
 
 LINKED = (
@@ -45,12 +46,13 @@ _USUAL_QUEUE_PORT = 50011
 class SkyServer:
     """One SkyPilot API server on 127.0.0.1:`port` with `directory`/home as its home.
 
-    `origin` is the home whose credentials it uses.
+    `origin` is the home whose credentials it uses; `keys` of clouds, by variable, go before them.
     """
 
     directory: Path
     port: int
     origin: Path
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def home(self) -> Path:
@@ -75,6 +77,7 @@ class SkyServer:
             if source.exists() and not link.exists():
                 link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 link.symlink_to(source.resolve())
+        write_cloud_keys(self.home, self.keys)
 
     def command(self) -> tuple[str, ...]:
         """The server's command line, without `SKY_RUNTIME_DIR`, which selects another database."""

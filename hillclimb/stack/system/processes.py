@@ -12,6 +12,7 @@ import psutil
 
 from hillclimb.process.identity import SAME_START_S, is_same_process, start_time
 from hillclimb.stack.system.binaries import SystemUser
+from hillclimb.stack.system.cloud_keys import without_cloud_keys
 from hillclimb.stack.system.poll import wait_until
 
 # Every process of a stack, and whatever it starts, carries the state directory under this name.
@@ -77,7 +78,7 @@ def spawn(
             command,
             cwd=cwd,
             # Others who run as that account could read our own environment in /proc.
-            env={**({} if account else os.environ), **environment},
+            env={**({} if account else without_cloud_keys(os.environ)), **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -25,6 +25,9 @@ from hillclimb.stats.verdicts.verdict import (
     Verdict,
 )
 
+VISIBLE_CHANGE = Fraction(1, 10)
+"""A mean change from here on that the tasks are too few to show is inconclusive, not flat."""
+
 
 class RuleV2:
     """Errors per family, not per look, checkpoint and environment."""
@@ -73,7 +76,10 @@ def _word(sample: PairedSample, p_of_gain: float, p_of_loss: float, level: float
         return Verdict.SATURATED
     if p_of_gain <= level:
         return Verdict.IMPROVED
-    return Verdict.FAILING if sample.after <= FAILING_UP_TO else Verdict.FLAT
+    if sample.after <= FAILING_UP_TO:
+        return Verdict.FAILING
+    is_visible = abs(sample.change) >= VISIBLE_CHANGE * len(sample.differences)
+    return Verdict.INCONCLUSIVE if is_visible else Verdict.FLAT
 
 
 def _p_of_gain(sample: PairedSample, selection: Selection) -> float:

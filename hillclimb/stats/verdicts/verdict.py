@@ -30,7 +30,8 @@ class Verdict(StrEnum):
     FLAT = "flat"
     """No significant change; see `detectable` for the change that could have been seen."""
     INCONCLUSIVE = "inconclusive"
-    """Too few tasks, or the missing outcomes could change the verdict."""
+    """Too few tasks, also for the change that was seen, or the missing outcomes could change the
+    verdict."""
     NO_EVAL = "no_eval"
     """One of the two evaluations is missing."""
 

@@ -200,6 +200,21 @@ def test_a_row_that_never_ends_is_given_up_before_it_fills_the_memory(
 
 
 @pytest.mark.parametrize(
+    "form", ["[%s, %s]", '{"tasks": [%s, %s]}', "%s\n%s", '{"a": "b"}\n%s\n%s']
+)
+def test_a_row_that_is_too_long_is_refused_although_it_is_read_at_once(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(scanner, "MAX_ROW_CHARS", 1000)
+    fits, too_long = (json.dumps({"key": "x" * n, "b": "y" * n}) for n in (400, 600))
+    found = list(scan([(form % (fits, too_long)).encode()]))
+    (problem,) = [each.sentence for each in found if isinstance(each, RowProblem)]
+    assert problem.endswith(": is longer than 1,000 characters")
+    first = list(scan([(form % (too_long, fits)).encode()]))
+    assert any(isinstance(each, RowProblem) for each in first)
+
+
+@pytest.mark.parametrize(
     ("row", "sentence"),
     [
         (b'{"key" "t7"}', "row 7: is not JSON: expecting ':' delimiter, near"),

@@ -1,19 +1,26 @@
 """SkyPilot's API server in the embedded stack: where it is, who hears of it, what it may read."""
 
 import importlib.util
+import json
 import os
 import stat
 import subprocess
+import sys
+import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hillclimb.process.launcher import WITHHELD_VARIABLES
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.plan import make_plan
 from hillclimb.stack.servers.sky import ENDPOINT_VARIABLE, SkyServer, find_sky_port, queue_port
 from hillclimb.stack.services import services
 from hillclimb.stack.supervisor.spec import ServiceSpec
+from hillclimb.stack.system.cloud_keys import CLOUD_KEYS, cloud_keys
+from hillclimb.stack.system.processes import spawn
 
 NEEDS_SKY = pytest.mark.skipif(
     importlib.util.find_spec("sky") is None, reason="SkyPilot is missing: `make setup` installs it"
@@ -119,3 +126,40 @@ def test_credentials_that_went_away_are_not_linked_any_more(tmp_path: Path) -> N
     (origin / ".runpod").rmdir()
     server.initialise()
     assert not (server.home / ".runpod").is_symlink()
+
+
+@NEEDS_SKY
+def test_keys_of_clouds_are_written_where_their_clients_read_them(tmp_path: Path) -> None:
+    own = tmp_path / "mine"
+    (own / ".lambda_cloud").mkdir(parents=True)
+    (own / ".lambda_cloud" / "lambda_keys").write_text("api_key = mine\n")
+    keys = cloud_keys({name: f" {name}-value\r\n" for name in CLOUD_KEYS} | {"OTHER": "x"})
+    server = SkyServer(directory=tmp_path / "sky", port=1, origin=own, keys=keys)
+    for _ in range(2):
+        server.initialise()
+    home = server.home
+    lambda_keys = home / ".lambda_cloud" / "lambda_keys"
+    assert lambda_keys.read_text() == "api_key = LAMBDA_API_KEY-value\n"
+    assert (own / ".lambda_cloud" / "lambda_keys").read_text() == "api_key = mine\n"
+    assert stat.S_IMODE(lambda_keys.stat().st_mode) == 0o600
+    runpod = tomllib.loads((home / ".runpod" / "config.toml").read_text())
+    assert runpod == {"default": {"api_key": "RUNPOD_API_KEY-value"}}
+    assert (home / ".config/vastai/vast_api_key").read_text().strip() == "VAST_API_KEY-value"
+    prime = json.loads((home / ".prime" / "config.json").read_text())
+    assert prime == {"api_key": "PRIME_INTELLECT_API_KEY-value"}
+    assert "value" not in repr(server)
+
+
+def test_no_service_inherits_the_keys_of_clouds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in CLOUD_KEYS:
+        monkeypatch.setenv(name, f"the-key-of-{name}")
+    log = tmp_path / "log"
+    child = spawn((sys.executable, "-c", "import os; print(dict(os.environ))"), cwd=tmp_path,
+                  environment={"GIVEN": "yes"}, log=log)  # fmt: skip
+    while child.running():
+        time.sleep(0.01)
+    assert "'GIVEN': 'yes'" in log.read_text()
+    assert "the-key-of" not in log.read_text()
+    assert CLOUD_KEYS.keys() <= WITHHELD_VARIABLES, "nor does a trainer, whoever starts its runner"

@@ -254,7 +254,8 @@ def test_the_table_splits_by_environment_and_by_template() -> None:
     ("before", "after", "verdict"),
     [
         ([0.0] * 20, [1.0] * 6 + [0.0] * 14, Verdict.IMPROVED),
-        ([0.0] * 20, [1.0] * 5 + [0.0] * 15, Verdict.FLAT),
+        ([0.0] * 20, [1.0] * 5 + [0.0] * 15, Verdict.INCONCLUSIVE),
+        ([1.0] * 6 + [0.0] * 14, [0.0] + [1.0] * 6 + [0.0] * 13, Verdict.FLAT),
         ([1.0] * 6 + [0.0] * 14, [0.0] * 20, Verdict.REGRESSED),
         ([1.0] * 20, [1.0] * 19 + [0.0], Verdict.SATURATED),
         ([0.0] * 20, [0.0] * 19 + [1.0], Verdict.FAILING),

@@ -1,6 +1,7 @@
 import asyncio
 import os
 import signal
+import time
 
 import pytest
 
@@ -61,6 +62,34 @@ async def test_a_trainer_that_is_held_takes_many_signals_for_one_request() -> No
             await asyncio.sleep(0.01)
         with pytest.raises(StopRequested):
             stop.check()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+def start_that_is_stopped(stop: StopSignal, done: list[str]) -> None:
+    """Block the loop as imports do; a second signal must not cut the clean-up off."""
+    with stop.interrupts():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(20.0)
+            done.append("waited")
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            done.append("cleaned up")
+
+
+async def test_a_signal_ends_a_start_that_keeps_the_loop_from_running() -> None:
+    stop, done = StopSignal(), list[str]()
+    stop.listen(is_supervised=True)  # the loop reads both signals afterwards
+    try:
+        with pytest.raises(StopRequested):
+            start_that_is_stopped(stop, done)
+        await asyncio.sleep(0.01)
+        with pytest.raises(StopRequested):
+            start_that_is_stopped(stop, done)
+        assert done == ["cleaned up"], "the second start was not begun"
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)

@@ -23,6 +23,7 @@ from hillclimb.protocol.events import (
 )
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.daemon_thread import start_in_daemon_thread
+from trainer.attempt.stop_signal import StopRequested
 from trainer.errors import StoreUnavailable
 from trainer.jobs.train.checkpoints import Checkpoints, Position, Saved
 from trainer.jobs.train.qualification.process import TrialUndecided
@@ -152,13 +153,22 @@ class Saver:
         await self._prune(step)
 
     async def _last_trial(self, step: int) -> None:
-        """Wait for the trial of the final checkpoint; raises AttemptSuperseded as its `_prune`."""
+        """Wait for the trial of the final checkpoint; raises AttemptSuperseded as its `_prune`.
+
+        A stop does not wait for it: the run is complete, and another attempt would only repeat it.
+        """
         if self._trials is None:
             return
-        done, _ = await asyncio.wait((self._trials,), timeout=FINAL_TRIAL_S)
+        done: set[asyncio.Task[None]] = set()
+        why = f"its trial did not end within {FINAL_TRIAL_S:.0f} s"
+        try:
+            done, _ = await self.context.stop.race(
+                asyncio.wait((self._trials,), timeout=FINAL_TRIAL_S)
+            )
+        except StopRequested:
+            why = "the trainer was asked to stop before its trial had ended"
         if not done:
-            late = TrialUndecided(f"its trial did not end within {FINAL_TRIAL_S:.0f} s")
-            self._warn(step, "checkpoint_not_qualified", late)
+            self._warn(step, "checkpoint_not_qualified", TrialUndecided(why))
         for trials in done:
             await trials
 

@@ -154,14 +154,21 @@ class TimeBudget:
 
     @asynccontextmanager
     async def environment(
-        self, kind: Kind, on_timeout: RolloutError, *, at_most_s: float, label: str = ""
+        self,
+        kind: Kind,
+        on_timeout: RolloutError,
+        *,
+        at_most_s: float,
+        label: str = "",
+        reaches_server: bool = True,
     ) -> AsyncIterator[None]:
         """Charge the block, one operation, to the environment, bounded by its own deadline alone.
 
         Turn and trajectory do not cut a call off: the party that was slow before would be blamed
         for a call that may never have got a response. Their deadlines are checked before the
         operation and after it (`refuse_late`). A reset is cut off by them: only the environment
-        has used time before it.
+        has used time before it. An operation that does not reach the server is no measure of its
+        latency and is recorded only if it fails.
 
         Raises:
             RolloutError: `on_timeout`, when the operation itself took too long.
@@ -170,7 +177,7 @@ class TimeBudget:
         """
         left, spent = self._remaining_s(), self._stopwatch()
         cut_s = left if kind == "reset" else None
-        with self._recorded(kind, spent, label):
+        with self._recorded(kind, spent, label, only_failures=not reaches_server):
             try:
                 async with asyncio.timeout(cut_s) as deadline:
                     limit_s = at_most_s if cut_s is None else min(cut_s, at_most_s)
@@ -214,7 +221,14 @@ class TimeBudget:
         self.operations[-1] = replace(self.operations[-1], failed=True)
 
     @contextmanager
-    def _recorded(self, kind: Kind, spent: Callable[[], float], label: str = "") -> Iterator[None]:
+    def _recorded(
+        self,
+        kind: Kind,
+        spent: Callable[[], float],
+        label: str = "",
+        *,
+        only_failures: bool = False,
+    ) -> Iterator[None]:
         """Record the operation in the block, also when it fails."""
         try:
             with self.clock.span(kind, label):
@@ -222,7 +236,8 @@ class TimeBudget:
         except Exception:
             self.operations.append(EnvOperation(kind, spent(), failed=True))
             raise
-        self.operations.append(EnvOperation(kind, spent(), failed=False))
+        if not only_failures:
+            self.operations.append(EnvOperation(kind, spent(), failed=False))
 
     def _stopwatch(self) -> Callable[[], float]:
         """Return a stopwatch of the seconds in which the event loop could receive a response."""

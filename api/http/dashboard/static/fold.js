@@ -105,7 +105,7 @@ const WORDS = {
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
   "tracking.started": (data) => ({
     text: `Figures go to ${TRACKERS[data.tracker] ?? data.tracker}: ${data.url ? data.name : `files of ${data.name}`}` }),
-  "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}${early(data.stopped_early)}`, tone: "good" }),
+  "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}${early(data.stopped_early)}`, tone: data.all.pass_at_1 > 0 ? "good" : "" }),
   "prompts.rendered": (data) => ({
     text: `Prompts of wording ${data.version} rendered, longest in tokens: `
       + Object.entries(data.environments).map(([key, env]) => `${key} ${env.total_tokens.max}`).join(", ") }),

@@ -60,6 +60,8 @@ function drawHead() {
 
 function setBanner({ tone, text }) {
   at("banner").dataset.tone = tone;
+  // A run that learned nothing succeeded, but is not green.
+  at("status").dataset.tone = model.status === "succeeded" ? tone : "";
   at("banner").textContent = text;
 }
 

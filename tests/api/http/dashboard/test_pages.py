@@ -17,6 +17,7 @@ from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.run import RunSpec
 from tests.api.fixtures.serving import SECRET, Served
 from tests.api.fixtures.story import PROJECT, Story, spec
+from tests.hillclimb.cli.first_hour.test_conclusion import trained
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -157,6 +158,32 @@ def test_the_list_shows_the_projects_runs_only(story: Story, served: Served) -> 
         page = browser.get("/").text
     assert "mine" in page
     assert "theirs" not in page
+
+
+@pytest.mark.parametrize(
+    ("rate", "after", "tone", "sentence"),
+    [
+        (
+            0.0,
+            0.0,
+            "warn",
+            "Nothing was learned: no step had a gradient: 0 % of 192 rollouts",
+        ),
+        (0.5, 0.8, "good", "Improved: pass@1 20.0 → 80.0 % (sampled, n = "),
+    ],
+)
+def test_a_run_that_ended_says_what_was_learned_and_is_green_only_then(
+    story: Story, served: Served, rate: float, after: float, tone: str, sentence: str
+) -> None:
+    before = 0.2 if after else 0.0
+    run_id = trained(story, "climb", before=before, after=after, rate=rate)
+    with served.browser() as browser:
+        sign_in(served, browser)
+        page = browser.get(f"/runs/{run_id}").text
+        banner = browser.get(f"/dashboard/runs/{run_id}/banner").json()
+    assert banner["tone"] == tone
+    assert sentence in banner["text"]
+    assert f'data-status="succeeded" data-tone="{tone}"' in page
 
 
 def test_a_waiting_run_says_why_it_waits(story: Story, served: Served) -> None:

@@ -122,7 +122,7 @@ def test_a_comparison_tells_what_it_could_have_shown_and_the_tasks_that_would_de
     before = rows([0.0] * 6 + [1.0] * 2 + [0.0] * 32)
     after = rows([1.0] * 6 + [0.0] * 2 + [0.0] * 32)
     found = compare_rows(before, after, pass_threshold=1.0).overall
-    assert found.verdict is Verdict.FLAT
+    assert found.verdict is Verdict.INCONCLUSIVE
     assert found.detectable == pytest.approx(detectable_paired(40, lost=0.05))
     assert found.num_tasks_to_decide == 155  # Connor's formula gives 154.6
     chosen = compare_rows(

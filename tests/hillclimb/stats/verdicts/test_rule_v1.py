@@ -55,6 +55,6 @@ def test_rule_v1_corrects_nothing() -> None:
     assert (old.rule, old.verdict, old.p_adjusted, old.e_value) == (
         "v1", Verdict.IMPROVED, None, None,
     )  # fmt: skip
-    assert (new.rule, new.verdict) == ("v2", Verdict.FLAT)
+    assert (new.rule, new.verdict) == ("v2", Verdict.INCONCLUSIVE)
     assert old.p_value == new.p_value == pytest.approx(2 / 128)
     assert new.p_adjusted == pytest.approx(20 / 128)

@@ -69,10 +69,20 @@ def test_a_look_reads_the_evidence_alone() -> None:
     assert needed == 8
     gains = [Fraction(1)] * needed
     assert word(0.2, 0.6, [*gains, *[SAME] * 9], LOOK) is Verdict.IMPROVED
-    assert word(0.2, 0.6, [*gains[:-1], *[SAME] * 9], LOOK) is Verdict.FLAT
+    assert word(0.2, 0.6, [*gains[:-1], *[SAME] * 9], LOOK) is Verdict.INCONCLUSIVE
     losses = [-gain for gain in gains]
     assert word(0.6, 0.2, [*losses, *[SAME] * 9], LOOK) is Verdict.REGRESSED
     assert word(0.2, 0.6, [*gains[:6], *[SAME] * 9]) is Verdict.IMPROVED
+
+
+def test_a_visible_change_that_the_tasks_are_too_few_to_show_is_not_flat() -> None:
+    """Five of twelve gained and none lost: p = 0.0625, and +41.7 points are seen."""
+    up, same = Fraction(1), SAME
+    assert word(0.33, 0.75, [up] * 5 + [same] * 7) is Verdict.INCONCLUSIVE
+    assert word(0.75, 0.33, [-up] * 5 + [same] * 7) is Verdict.INCONCLUSIVE
+    assert word(0.3, 0.35, [up] * 2 + [same] * 18) is Verdict.INCONCLUSIVE
+    assert word(0.3, 0.35, [up] * 2 + [same] * 19) is Verdict.FLAT
+    assert word(0.0, 0.05, [up] * 2 + [same] * 10) is Verdict.FAILING
 
 
 def test_a_judgement_has_its_figures_in_the_direction_of_change() -> None:
@@ -103,7 +113,7 @@ def test_environments_are_corrected_together() -> None:
         return compare_rows(old, new, pass_threshold=1.0).by_env["env0"].verdict
 
     assert judged(6) is Verdict.IMPROVED
-    assert judged(7) is Verdict.FLAT
+    assert judged(7) is Verdict.INCONCLUSIVE
     assert ENVIRONMENTS_LEVEL == 0.10
 
 

@@ -44,6 +44,16 @@ async def test_operations_of_repeated_tries_count_too_and_say_that_they_failed()
     assert health.infra_errors == {"tool_transport": 1}
 
 
+NOT_OFFERED = '<tool_call>{"name": "invented", "arguments": {}}</tool_call>'
+
+
+async def test_calls_of_tools_that_the_server_does_not_have_are_no_measure_of_it() -> None:
+    found, _, _ = await roll(ADD, NOT_OFFERED, DONE, env=lambda _: CountingEnv(goal=1))
+    assert len(found.trajectory.turns) == 3
+    assert kinds(found.operations) == [("reset", False), ("call", False), ("verification", False)]
+    assert env_health([found])["counting"].call.num == 1
+
+
 class Speechless(CountingEnv):
     """Its verifier answers, but not with a score."""
 

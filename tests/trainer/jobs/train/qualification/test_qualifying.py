@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -193,6 +195,34 @@ async def test_a_trial_without_a_result_is_a_warning_and_no_refusal(
     await run.finish(trainer)
     (warning,) = run.events(RunWarning, attempt=2)
     assert "is resumed from without a trial" in warning.message
+
+
+async def test_a_stop_does_not_wait_for_the_trial_of_a_run_that_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        begun.set()
+        release.wait(20.0)
+        raise TrialUndecided("it was released")
+
+    monkeypatch.setattr(TrialProcess, "start", lambda _: None)
+    monkeypatch.setattr(TrialProcess, "run", hang)
+    run = ShortRun(tmp_path, **SECTIONS)
+    trainer = run.build()
+    finishing = asyncio.create_task(trainer.train())
+    while trainer._parts.saver.saved_step != 3:  # noqa: ASYNC110 - nothing announces it
+        await asyncio.sleep(0.02)
+    assert not finishing.done()
+    trainer._context.stop.request_stop()
+    await finishing
+    assert trainer._is_final_saved
+    release.set()
+    await trainer.close()
+    run.journal.close(drain_s=0.0)
+    (warning,) = run.events(RunWarning)
+    assert "asked to stop before its trial had ended" in warning.message
 
 
 @pytest.mark.parametrize("room", ["memory", "disk"])
