@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.http.dashboard.findings import EVENTS, results_contents
 from api.http.dashboard.machines import machines_contents
+from api.http.dashboard.run.findings import EVENTS, results_contents
 from api.http.live.reader import envelope
 from api.runs.end_reasons import REASONS
 from api.runs.queue_class import QueueClass, queue_class_of
