@@ -49,6 +49,8 @@ DONE: Mapping[str, str] = {
 }
 """What a page says after a form, by the word in its address."""
 
+REJECTIONS: tuple[type[Exception], ...] = (*REFUSALS, ValidationError, TextRejected)
+"""What is said about a form on its page."""
 Fields = dict[str, str]
 Build = Callable[[Principal], Mapping[str, Any]]
 
@@ -111,7 +113,7 @@ def answer_form(
         return show_refusal(error)
     try:
         return act(caller, fields)
-    except (*REFUSALS, ValidationError, TextRejected) as error:
+    except REJECTIONS as error:
         kind = refusal_kind(error) if isinstance(error, REFUSALS) else INVALID
         refused = RefusedForm(status=kind.status.value, sentence=_sentence(error), fields=fields)
         return _show(request, services, caller, tab, refused)

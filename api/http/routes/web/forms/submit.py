@@ -50,6 +50,8 @@ from hillclimb.protocol.spec_problems import SpecProblem
 
 router = APIRouter(include_in_schema=False)
 
+REJECTIONS: tuple[type[Exception], ...] = (*REFUSALS, TextRejected)
+"""What is said about a spec on its page."""
 KEY = re.compile(r"[a-z_]+(\.[a-z0-9_]+)*")
 Choice = Annotated[str, Query(max_length=120)]
 
@@ -119,7 +121,7 @@ def submit_form(
     draft = draft_of(fields)
     try:
         run_id = _submit(services, caller, draft, fields.get("key"), background)
-    except (*REFUSALS, TextRejected) as error:
+    except REJECTIONS as error:
         checked = _mistakes(error, draft)
         chosen = fields.get("preset", "")
         return _page(request, services, draft, checked, chosen=chosen, status=422)
@@ -167,7 +169,7 @@ def _check(services: Services, caller: Principal, draft: FormDraft) -> SpecCheck
         document = draft.document()
         plan = services.admission.plan(parse_spec(as_json(document)), caller)
         return SpecCheck(plan=describe_plan(plan, now=utc_now()), document=document)
-    except (*REFUSALS, TextRejected) as error:
+    except REJECTIONS as error:
         return _mistakes(error, draft)
 
 
