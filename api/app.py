@@ -23,7 +23,7 @@ from api.http.requests.query import refuse_unknown_query
 from api.http.requests.rates import Rates
 from api.http.requests.services import open_services
 from api.http.routes import health, schemas
-from api.http.routes.access import audit, keys, members, oidc, projects
+from api.http.routes.access import audit, keys, members, projects
 from api.http.routes.agents import agent_keys, attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
@@ -58,6 +58,7 @@ from api.http.routes.web import (
     dataset_pages,
     documentation,
     machine_pages,
+    oidc,
     prometheus,
     run_actions,
     run_list,
@@ -65,6 +66,12 @@ from api.http.routes.web import (
     sessions,
     studies,
 )
+from api.http.routes.web.forms import admin, submit
+from api.http.routes.web.forms import audit as audit_page
+from api.http.routes.web.forms import keys as keys_page
+from api.http.routes.web.forms import members as members_page
+from api.http.routes.web.forms import project as project_page
+from api.http.routes.web.forms import secrets as secrets_page
 from api.http.slack.processing import run_inbox
 from api.queue import TaskQueue
 from api.runs.journal import utc_now
@@ -132,6 +139,13 @@ ROUTERS = (
     run_list.router,
     run_pages.router,
     studies.router,
+    submit.router,
+    admin.router,
+    members_page.router,
+    keys_page.router,
+    secrets_page.router,
+    project_page.router,
+    audit_page.router,
 )
 
 

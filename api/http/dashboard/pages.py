@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.http.dashboard.findings import EVENTS, results_contents
 from api.http.dashboard.machines import machines_contents
+from api.http.dashboard.run.findings import EVENTS, results_contents
 from api.http.live.reader import envelope
 from api.results.evals.conclusion import conclusion_of_run, result_of_run
 from api.runs.end_reasons import REASONS

@@ -23,7 +23,7 @@ from starlette.types import Scope as Connection
 
 from api.http.dashboard.sessions import COOKIE, read_session
 from api.http.handlers import answer
-from api.http.requests.permissions import CHANGES, PERMISSIONS, SCOPE_OF, Access
+from api.http.requests.permissions import CHANGES, FORMS, PAGES, PERMISSIONS, SCOPE_OF, Access
 from api.http.requests.rates import Rates
 from api.http.requests.services import Services
 from api.runs.errors import UnknownToken
@@ -109,7 +109,10 @@ class Gate:
             target=next((parameters[each] for each in TARGETS if each in parameters), None),
             request_id=request.state.request_id,
         )
-        recorder = _Recorder(services=_services(request), draft=draft, send=send)
+        recorder: Send = _Recorder(services=_services(request), draft=draft, send=send)
+        if access in FORMS:
+            # A form answers with a redirect, and may change nothing: its transaction records it.
+            recorder = send
         with audit.auditing(draft):
             await self._app(scope, receive, recorder)
 
@@ -163,9 +166,9 @@ def _caller(request: Request, services: Services, access: Access) -> Principal |
     nothing. Raises NotAuthenticated.
     """
     # Forms of pages carry a token of their session; other changes need a key.
-    reads_cookie = request.method == "GET" or access is Access.PAGE
+    reads_cookie = request.method == "GET" or access in PAGES
     cookie = request.cookies.get(COOKIE) if reads_cookie else None
-    has_key = "authorization" in request.headers and access is not Access.PAGE
+    has_key = "authorization" in request.headers and access not in PAGES
     try:
         with services.database.transaction() as session:
             if not has_key and cookie is not None:
@@ -173,7 +176,7 @@ def _caller(request: Request, services: Services, access: Access) -> Principal |
                 return read_session(session, cookie, secret=secret, now=utc_now())
             return authenticate(session, _bearer(request), now=utc_now())
     except NotAuthenticated:
-        if access is Access.PAGE:
+        if access in PAGES:
             return None
         raise
 

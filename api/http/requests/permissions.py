@@ -18,6 +18,10 @@ class Access(Enum):
     """Nothing: health, schemas, sign-in, static files; or a token in the body."""
     PAGE = auto()
     """A browser's session that may read; without one the page leads to the sign-in form."""
+    FORM = auto()
+    """A form of a page, by a session that may change runs; without one as `PAGE`."""
+    ADMIN_FORM = auto()
+    """A form of a page, by a session with the scope `admin`; without one as `PAGE`."""
     ATTEMPT = auto()
     """The token of an attempt."""
     RUNNER = auto()
@@ -34,6 +38,8 @@ class Access(Enum):
 
 SCOPE_OF: Mapping[Access, Scope] = {
     Access.PAGE: Scope.RUNS_READ,
+    Access.FORM: Scope.RUNS_WRITE,
+    Access.ADMIN_FORM: Scope.ADMIN,
     Access.RUNNER: Scope.RUNNER,
     Access.READ: Scope.RUNS_READ,
     Access.WRITE: Scope.RUNS_WRITE,
@@ -41,18 +47,39 @@ SCOPE_OF: Mapping[Access, Scope] = {
     Access.OPERATOR: Scope.OPERATOR,
 }
 """The scope that a principal needs; the other kinds of access have no principal."""
-CHANGES = frozenset({Access.WRITE, Access.ADMIN, Access.OPERATOR})
+FORMS = frozenset({Access.FORM, Access.ADMIN_FORM})
+PAGES = FORMS | {Access.PAGE}
+"""Who has no valid session is led to the sign-in form."""
+CHANGES = FORMS | {Access.WRITE, Access.ADMIN, Access.OPERATOR}
 """Requests with these kinds of access that do not read are recorded in the audit log."""
 
 OPEN, PAGE, ATTEMPT, RUNNER = Access.OPEN, Access.PAGE, Access.ATTEMPT, Access.RUNNER
+FORM, ADMIN_FORM = Access.FORM, Access.ADMIN_FORM
 READ, WRITE, ADMIN, OPERATOR = Access.READ, Access.WRITE, Access.ADMIN, Access.OPERATOR
 
 PERMISSIONS: Mapping[str, Access] = {
     "GET /": PAGE,
+    "GET /admin": PAGE,
+    "GET /admin/audit": PAGE,
+    "GET /admin/keys": PAGE,
+    "POST /admin/keys": ADMIN_FORM,
+    "POST /admin/keys/{key_id}/revoke": ADMIN_FORM,
+    "POST /admin/keys/{key_id}/rotate": ADMIN_FORM,
+    "GET /admin/members": PAGE,
+    "POST /admin/members": ADMIN_FORM,
+    "POST /admin/members/remove": ADMIN_FORM,
+    "GET /admin/project": PAGE,
+    "POST /admin/project/defaults": ADMIN_FORM,
+    "POST /admin/project/limits": ADMIN_FORM,
+    "POST /admin/project/quotas": ADMIN_FORM,
+    "GET /admin/secrets": PAGE,
+    "POST /admin/secrets": ADMIN_FORM,
+    "POST /admin/secrets/delete": ADMIN_FORM,
     "GET /campaigns": PAGE,
     "GET /campaigns/{campaign_id}": PAGE,
     "GET /clusters": PAGE,
     "GET /compare": PAGE,
+    "GET /dashboard/clusters": READ,
     "GET /dashboard/runs": READ,
     "GET /dashboard/runs/{run_id}/actions": READ,
     "GET /dashboard/runs/{run_id}/banner": READ,
@@ -76,7 +103,7 @@ PERMISSIONS: Mapping[str, Access] = {
     "GET /metrics": OPEN,
     "GET /openapi.json": OPEN,
     "GET /runs/{run_id}": PAGE,
-    "POST /runs/{run_id}/actions/{action}": PAGE,
+    "POST /runs/{run_id}/actions/{action}": FORM,
     "GET /runs/{run_id}/attempts": PAGE,
     "GET /runs/{run_id}/checkpoints": PAGE,
     "GET /runs/{run_id}/config": PAGE,
@@ -86,6 +113,9 @@ PERMISSIONS: Mapping[str, Access] = {
     "GET /runs/{run_id}/rollouts/{rollout_id:path}": PAGE,
     "GET /runs/{run_id}/signal": PAGE,
     "GET /static/{name}": OPEN,
+    "GET /submit": PAGE,
+    "POST /submit": FORM,
+    "POST /submit/plan": PAGE,
     "GET /v1/agent-keys": ADMIN,
     "POST /v1/agent-keys": ADMIN,
     "GET /v1/agent-keys/self": READ,

@@ -74,6 +74,12 @@ def auditing(draft: AuditDraft) -> Iterator[None]:
         _draft.reset(token)
 
 
+def name_target(target: str) -> None:
+    """Say what the request changes, for one whose path does not: a form of a page."""
+    if (draft := _draft.get()) is not None:
+        draft.target = target
+
+
 def collect(session: Session, *_: object) -> None:
     """Note what a flush is about to write, as a listener of `before_flush`."""
     draft = _draft.get()

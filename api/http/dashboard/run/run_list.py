@@ -33,6 +33,7 @@ def _row(run: Run, headline: Headline | None, *, now: datetime) -> dict[str, Any
         "name": run.name,
         "kind": run.spec.get("kind", "train"),
         "model": str(run.spec["model"]["source"]),
+        "tags": sorted(run.tags),
         "status": run.status,
         "step": run.progress_step,
         "total": run.progress_total,

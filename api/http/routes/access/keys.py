@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from sqlalchemy.orm import Session
 
 from api.http.problems import INVALID, KINDS, MALFORMED, Problem, documented
 from api.http.requests.context import Admin, Reader, ServicesDep
@@ -14,7 +15,7 @@ from api.runs.journal import utc_now
 from api.tables import ApiKey
 from api.tables.access import keys
 from api.tables.access.errors import KeyFixed, KeyNotFound, MemberNotFound
-from api.tables.access.identity import NotAllowed, NotAuthenticated
+from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from api.tables.access.keys import IssuedKey, NewKey
 from api.tables.access.projects import get_project
 from api.tables.access.roles import role_with
@@ -66,16 +67,8 @@ def create_key(services: ServicesDep, caller: Admin, body: CreateKey) -> IssuedK
     The scopes of a key with an owner never exceed the owner's role, which is looked up at every
     request. Only the operator may grant the scope `operator`.
     """
-    if is_past(body.expires_at, now=utc_now()):
-        raise Problem(INVALID, "expires_at is in the past: no request could use the key.")
-    new = NewKey(
-        name=body.name,
-        scopes=frozenset(body.scopes),
-        expires_at=body.expires_at,
-        email=body.owner,
-    )
     with services.database.transaction() as session:
-        return describe_issued(keys.create_key(session, caller, new), owner=body.owner)
+        return issue(session, caller, body)
 
 
 @router.get(
@@ -110,10 +103,8 @@ def rotate_key(
 
     A second rotation ends the secret before the first one at once.
     """
-    grace = timedelta(hours=body.grace_hours)
     with services.database.transaction() as session:
-        issued = keys.rotate_key(session, caller, key_id, grace=grace, now=utc_now())
-        return describe_issued(issued, owner=keys.owner_of(session, issued.key))
+        return rotate(session, caller, key_id, body)
 
 
 @router.delete(
@@ -127,6 +118,26 @@ def revoke_key(services: ServicesDep, caller: Admin, key_id: KeyId) -> KeyPayloa
     with services.database.transaction() as session:
         key = keys.revoke_key(session, caller, key_id, now=utc_now())
         return KeyPayload.of(_facts(key, owner=keys.owner_of(session, key)))
+
+
+def issue(session: Session, caller: Principal, body: CreateKey) -> IssuedKeyPayload:
+    """Create a key; raises Problem for one that no request could use, and as `create_key`."""
+    if is_past(body.expires_at, now=utc_now()):
+        raise Problem(INVALID, "expires_at is in the past: no request could use the key.")
+    new = NewKey(
+        name=body.name,
+        scopes=frozenset(body.scopes),
+        expires_at=body.expires_at,
+        email=body.owner,
+    )
+    return describe_issued(keys.create_key(session, caller, new), owner=body.owner)
+
+
+def rotate(session: Session, caller: Principal, key_id: str, body: RotateKey) -> IssuedKeyPayload:
+    """Give the key a new secret; raises as `rotate_key`."""
+    grace = timedelta(hours=body.grace_hours)
+    issued = keys.rotate_key(session, caller, key_id, grace=grace, now=utc_now())
+    return describe_issued(issued, owner=keys.owner_of(session, issued.key))
 
 
 def describe_issued(issued: IssuedKey, *, owner: str | None) -> IssuedKeyPayload:

@@ -14,9 +14,10 @@ from api.http.dashboard.headers import PAGE_HEADERS
 from api.http.dashboard.pages import run_banner, run_contents
 from api.http.dashboard.reference import reference_page
 from api.http.dashboard.run.actions import actions_contents
+from api.http.dashboard.run.annotations import annotations_contents
 from api.http.dashboard.sessions import COOKIE, form_token
 from api.http.dashboard.templating import STATIC, render_page
-from api.http.problems import NOT_FOUND, Problem
+from api.http.problems import DOMAIN_ERRORS, NOT_FOUND, Kind, Problem, kind_of
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import open_run
 from api.runs.errors import RunNotFound
@@ -25,6 +26,8 @@ from api.tables.access.identity import Principal, Scope
 
 router = APIRouter(include_in_schema=False)
 
+REFUSALS: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, Problem)
+"""What a page answers with a sentence."""
 FILES = {path.name: path for path in STATIC.iterdir()}
 """The files that are served, by name; requests never name a path."""
 
@@ -49,7 +52,16 @@ def run_page(request: Request, services: ServicesDep, caller: Visitor, run_id: s
             contents = run_contents(session, run, now=utc_now())
             token = form_token(request.cookies.get(COOKIE, ""), secret=services.cursor_secret)
             actions = actions_contents(session, run, caller, token=token)
-            return show_page("run", **contents, actions=actions)
+            written = annotations_contents(run)
+            may_write = Scope.RUNS_WRITE in caller.scopes
+            return show_page(
+                "run",
+                **contents,
+                actions=actions,
+                written=written,
+                token=token,
+                may_write=may_write,
+            )
     except RunNotFound as error:
         return show_page("problem", status=404, title="No such run", detail=str(error))
 
@@ -83,6 +95,17 @@ def show_page(name: str, *, status: int = 200, **values: object) -> Response:
     """Return a page for a signed-in visitor."""
     page = render_page(name, signed_in=True, **values)
     return HTMLResponse(page, status_code=status, headers=PAGE_HEADERS)
+
+
+def show_refusal(error: Exception) -> Response:
+    """Return the page that says why a request was refused; the error is one of `REFUSALS`."""
+    kind = refusal_kind(error)
+    return show_page("problem", status=kind.status.value, title=kind.title, detail=str(error))
+
+
+def refusal_kind(error: Exception) -> Kind:
+    """Return the kind of problem of a refusal."""
+    return error.kind if isinstance(error, Problem) else kind_of(error)
 
 
 def redirect_to_login(target: str) -> Response:

@@ -39,6 +39,14 @@ def clusters_page(services: ServicesDep, caller: Visitor) -> Response:
     return show_page("clusters", **contents)
 
 
+@router.get("/dashboard/clusters")
+def clusters_part(services: ServicesDep, caller: Reader) -> Response:
+    """Return the contents of that page as they are now."""
+    with services.database.transaction() as session:
+        contents = clusters_contents(session, caller.project_id, now=utc_now())
+    return HTMLResponse(render_page("clusters_part", **contents), headers=PAGE_HEADERS)
+
+
 @router.get("/dashboard/runs/{run_id}/machines")
 def machines_part(services: ServicesDep, caller: Reader, run_id: str) -> Response:
     """Return the current machines section of a run page; empty for a run that rents none."""

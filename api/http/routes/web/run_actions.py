@@ -1,4 +1,4 @@
-"""Forms that act on a run: pause, resume, cancel, evaluate, fork.
+"""Forms that act on a run: pause, resume, cancel, evaluate, fork, annotate.
 
 Each does what its route of the API does. A form carries a token that only pages of the session
 know, and a key under which a repeated submission returns the first one's run.
@@ -12,22 +12,25 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, BackgroundTasks, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from api.admission.annotations import annotate_run
 from api.http.dashboard.headers import PAGE_HEADERS
 from api.http.dashboard.run.actions import actions_contents, evaluation_request, fork_request
+from api.http.dashboard.run.annotations import annotation_of
 from api.http.dashboard.sessions import COOKIE, check_form_token, form_token
 from api.http.dashboard.templating import render_page
-from api.http.problems import DOMAIN_ERRORS, kind_of
+from api.http.problems import MALFORMED, Problem
 from api.http.requests.context import RawBody, Reader, Services, ServicesDep, request_key
 from api.http.requests.reads import open_run
 from api.http.requests.stopping import stop_and_enqueue
-from api.http.routes.web.dashboard import Visitor, redirect_to_login, show_page
+from api.http.routes.web.dashboard import REFUSALS, Visitor, redirect_to_login, show_refusal
 from api.scheduling import control
 from api.tables.access.identity import Principal, Scope
 
 router = APIRouter(include_in_schema=False)
 
-Action = Literal["pause", "resume", "cancel", "evaluate", "fork"]
-MAX_FIELDS = 20
+Action = Literal["pause", "resume", "cancel", "evaluate", "fork", "annotate"]
+MAX_FIELDS = 500
+"""More than the largest form has: that of a spec."""
 
 
 @router.get("/dashboard/runs/{run_id}/actions")
@@ -56,20 +59,31 @@ def act(  # noqa: PLR0913 (one per part of the request)
     try:
         fields = form_fields(request, services, caller, body)
         target = _act(services, caller, run_id, action, fields, background)
-    except DOMAIN_ERRORS as error:
-        kind = kind_of(error)
-        return show_page("problem", status=kind.status.value, title=kind.title, detail=str(error))
+    except REFUSALS as error:
+        return show_refusal(error)
     response = RedirectResponse(f"/runs/{target}", status_code=303, headers=PAGE_HEADERS)
     response.background = background
     return response
 
 
 def form_fields(
-    request: Request, services: Services, caller: Principal, body: bytes
+    request: Request,
+    services: Services,
+    caller: Principal,
+    body: bytes,
+    *,
+    scope: Scope = Scope.RUNS_WRITE,
 ) -> dict[str, str]:
-    """Return the fields of a form; raises NotAllowed and, for a form not ours, NotAuthenticated."""
-    caller.require(Scope.RUNS_WRITE)
-    read = parse_qs(body.decode(errors="replace"), max_num_fields=MAX_FIELDS)
+    """Return the fields of a form, without those that are empty.
+
+    Raises NotAllowed without the scope, NotAuthenticated for a form that is not ours, and Problem
+    for one with too many fields.
+    """
+    caller.require(scope)
+    try:
+        read = parse_qs(body.decode(errors="replace"), max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise Problem(MALFORMED, f"The form has more than {MAX_FIELDS} fields.") from error
     fields = {name: values[0] for name, values in read.items()}
     cookie, token = request.cookies.get(COOKIE, ""), fields.pop("token", "")
     check_form_token(cookie, token, secret=services.cursor_secret)
@@ -93,6 +107,10 @@ def _act(
     stops = {"pause": control.pause, "cancel": control.cancel}
     if action in stops:
         stop_and_enqueue(services, caller, run_id, background, stops[action])
+        return run_id
+    if action == "annotate":
+        with services.database.transaction() as session:
+            annotate_run(session, caller.project_id, run_id, annotation_of(fields))
         return run_id
     path = f"/runs/{run_id}/actions/{action}"
     request = request_key(caller, path, fields.get("key"), b"")

@@ -36,10 +36,11 @@ def chosen_filters(
     status: StatusChoice = "",
     kind: Kind = "",
     name: Annotated[str, Query(max_length=120)] = "",
+    tag: Annotated[str, Query(max_length=64)] = "",
 ) -> Contents:
     """Return the filled-in fields of the form; a status that does not exist is none."""
     known = status if status in {each.value for each in RunStatus} else ""
-    fields = {"status": known, "kind": kind, "name": name.strip()}
+    fields = {"status": known, "kind": kind, "name": name.strip(), "tag": tag.strip()}
     return {field: value for field, value in fields.items() if value}
 
 
@@ -68,6 +69,7 @@ def runs_page(
         **contents,
         chosen=chosen,
         is_later=cursor is not None,
+        may_submit=Scope.RUNS_WRITE in caller.scopes,
         statuses=[each.value for each in RunStatus],
         kinds=KINDS,
     )
@@ -113,6 +115,7 @@ def _contents(
         status=(chosen["status"],) if "status" in chosen else (),
         kind=chosen.get("kind"),
         name=chosen.get("name"),
+        tags=(chosen["tag"],) if "tag" in chosen else (),
     )
     with services.database.transaction() as session:
         runs = store.list_runs(

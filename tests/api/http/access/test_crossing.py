@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from api.http.requests.permissions import PERMISSIONS, Access
+from api.http.requests.permissions import PAGES, PERMISSIONS, Access
 from api.tables import Base
 from api.tables.database import Database
 from tests.api.fixtures.story import PROJECT as OWNER
@@ -21,7 +21,7 @@ from tests.fixtures.factories import spec_body
 
 MARK = "crownjewel"
 """Part of everything that the owner wrote and no path names."""
-ROUTES = [row for row, access in PERMISSIONS.items() if access not in (Access.OPEN, Access.PAGE)]
+ROUTES = [row for row, access in PERMISSIONS.items() if access not in PAGES | {Access.OPEN}]
 WEBHOOK = "https://example.org/hook"
 OF_THE_OWNER = frozenset(
     {"run_id", "campaign_id", "issue_id", "key_id", "runner_id", "attempt_id", "webhook_id"}

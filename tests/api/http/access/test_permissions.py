@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from api.app import ROUTERS
-from api.http.requests.permissions import CHANGES, PERMISSIONS, SCOPE_OF, Access
+from api.http.requests.permissions import CHANGES, PAGES, PERMISSIONS, SCOPE_OF, Access
 from api.tables.access.roles import Scope
 from tests.api.http.access.conftest import SCOPES_OF, Cast
 from tests.api.http.conftest import bearer
@@ -76,7 +76,7 @@ def expected(role: str, access: Access, row: str) -> str:
     if access is Access.ATTEMPT:
         return "unknown_token" if role != WITHOUT_KEY else "not_authenticated"
     if role == WITHOUT_KEY:
-        return "sign in" if access is Access.PAGE else "not_authenticated"
+        return "sign in" if access in PAGES else "not_authenticated"
     return "reached" if SCOPE_OF[access] in SCOPES_OF[role] else "not_allowed"
 
 

@@ -1,0 +1,1 @@
+"""Pages that are forms: submitting a run, and administering a project."""
