@@ -51,6 +51,7 @@ def test_the_extras_of_the_trainer_name_all_that_it_imports(extra: str) -> None:
         "vllm",
         "botocore",
         "openenv",
+        "opentelemetry",
         "yaml",
     }
     assert VLLM[extra] in named

@@ -20,6 +20,7 @@ EXCEPTIONS: dict[str, object] = {
     "capsule": Iterator[bytes],
     "rollouts": Iterator[bytes],
     "skyrl_dump": Iterator[bytes],
+    "tracking_files": Iterator[bytes],
     "file": Iterator[bytes],
 }
 

@@ -16,7 +16,7 @@ MAX_BYTES, MAX_EVENTS = 4_000_000, 1000
 _log = logging.getLogger(__name__)
 
 
-class Consumer(Protocol):
+class EventConsumer(Protocol):
     """Takes the events of an attempt, one after another; its methods may raise any error."""
 
     def take(self, event: Event) -> None:
@@ -39,7 +39,9 @@ class Follower:
     events themselves are in the journal. `name` is that of what they feed.
     """
 
-    def __init__(self, events: Path, open_consumer: Callable[[], Consumer], *, name: str) -> None:
+    def __init__(
+        self, events: Path, open_consumer: Callable[[], EventConsumer], *, name: str
+    ) -> None:
         self._tail = Tail(events)
         self._open_consumer = open_consumer
         self._name = name
@@ -67,7 +69,7 @@ class Follower:
         except Exception as error:  # noqa: BLE001 - the sink edge: training goes on whatever fails
             _log.warning("%s of this attempt stopped: %s: %s", self._name, _kind(error), error)
 
-    def _carry(self, consumer: Consumer) -> None:
+    def _carry(self, consumer: EventConsumer) -> None:
         while True:
             is_closing = self._closing.is_set()
             lines = self._tail.lines(max_bytes=MAX_BYTES, max_lines=MAX_EVENTS)

@@ -9,7 +9,7 @@ import signal
 import sys
 
 from api.http.requests.services import open_services
-from api.http.slack.socket_mode.consumer import Consumer
+from api.http.slack.socket_mode.consumer import EnvelopeConsumer
 from api.notices.slack.socket import silence_library
 from api.settings import Settings, load_settings
 
@@ -29,7 +29,7 @@ def main() -> int:
 
 async def _run(settings: Settings) -> None:
     with open_services(settings, os.environ) as services:
-        consumer = Consumer(services=services)
+        consumer = EnvelopeConsumer(services=services)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, consumer.stopping.set)
         await consumer.run()

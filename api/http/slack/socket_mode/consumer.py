@@ -37,7 +37,7 @@ class SocketLost(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Consumer:
+class EnvelopeConsumer:
     """The one consumer of this process; `stopping` ends it."""
 
     services: Services
