@@ -20,7 +20,7 @@ import api.notices.slack.socket as connecting
 from api.http.requests.services import Services
 from api.http.slack.receiving import receive
 from api.http.slack.socket_mode import envelopes
-from api.http.slack.socket_mode.consumer import Consumer
+from api.http.slack.socket_mode.consumer import EnvelopeConsumer
 from api.settings import Settings
 from api.tables import SlackRequest
 from api.tables.database import Database
@@ -51,8 +51,8 @@ def services(app: FastAPI) -> Services:
 
 
 @asynccontextmanager
-async def consumption(services: Services) -> AsyncIterator[Consumer]:
-    consumer = Consumer(services=services)
+async def consumption(services: Services) -> AsyncIterator[EnvelopeConsumer]:
+    consumer = EnvelopeConsumer(services=services)
     task = asyncio.create_task(consumer.run())
     try:
         yield consumer
