@@ -19,7 +19,12 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 PARTICIPLES = frozenset(
     ("given", "told", "held", "wanted", "asked", "kept", "said", "found", "shown", "taken")
 )
-"""Names that say what happened to a thing instead of what it is."""
+"""Words that say what happened to a thing instead of what it is."""
+FIELD_PHRASES = re.compile(
+    r"not_found|held_out"  # HTTP 404; tasks kept from training
+    rf"|(?:{'|'.join(sorted(PARTICIPLES))})_at$"  # a time, as in `created_at`: columns among them
+)
+"""Parts of names in which such a word is the field's own."""
 OPENINGS = ("What", "Whether", "Who", "How", "Where", "When", "Which", "That", "Why")
 """First words of docstrings that name no thing of the field."""
 
@@ -41,7 +46,7 @@ def terms(page: str) -> Iterator[tuple[str, str]]:
 
 
 def retired(page: str) -> dict[str, str]:
-    """Return the words that names no longer use, with what replaced each."""
+    """Return the words (or several in a row) that names no longer use, with what replaced each."""
     section = page.partition("## Words that the code no longer uses")[2]
     rows = (cells for cells in _rows(section) if len(cells) == 2 and cells[0] != "instead of")
     return {word: cells[1] for cells in rows for word in cells[0].split(", ")}
@@ -62,12 +67,24 @@ def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.ExceptHandler | ast.alias):
+            name = node.name if isinstance(node, ast.ExceptHandler) else node.asname
+            if name:
+                yield getattr(node, "lineno", 0), name
 
 
 def parts(name: str) -> list[str]:
     """Split a name into its words: `RolloutBuffer` and `rollout_buffer` alike."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return [part.lower() for part in spaced.split("_") if part]
+
+
+def participles(name: str) -> set[str]:
+    """Return the participles in a name, whatever its case, outside the field's own phrases."""
+    words = FIELD_PHRASES.sub("", "_".join(parts(name)))
+    return PARTICIPLES.intersection(words.split("_"))
 
 
 def violations(root: Path) -> Iterator[str]:
@@ -78,9 +95,10 @@ def violations(root: Path) -> Iterator[str]:
         module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
         for line, name in names(tree):
             defined.add(f"{module}:{name}")
-            if name.strip("_") in PARTICIPLES:
+            if participles(name):
                 yield f"{path}:{line} names a value {name!r}: use the noun of the thing"
-            for word in old.keys() & set(parts(name)):
+            spaced = f" {' '.join(parts(name))} "
+            for word in (each for each in old if f" {each} " in spaced):
                 yield f"{path}:{line} {name!r}: the glossary says {old[word]!r} instead of {word!r}"
         yield from _openings(path, tree)
     for term, place in terms(page):

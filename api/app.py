@@ -174,7 +174,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         database=database,
         task_queue=app.state.task_queue or celery,
         store=open_store(settings.blobs_url, STORE_RETRIES),
-        lanes=DatasetPools(),
+        dataset_pools=DatasetPools(),
         provider=_provider(settings),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
         keyring=Keyring.of(settings),
