@@ -9,7 +9,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,20 +91,36 @@ def participles(name: str) -> set[str]:
 def violations(root: Path) -> Iterator[str]:
     """Yield a sentence for each word that should be another one."""
     page = (root / "docs" / "glossary.md").read_text()
-    old, defined = retired(page), set()
+    defined = set()
+    wrong = _wrong_words(retired(page))
     for path, tree in sources(root):
         module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
         for line, name in names(tree):
             defined.add(f"{module}:{name}")
-            if participles(name):
-                yield f"{path}:{line} names a value {name!r}: use the noun of the thing"
-            spaced = f" {' '.join(parts(name))} "
-            for word in (each for each in old if f" {each} " in spaced):
-                yield f"{path}:{line} {name!r}: the glossary says {old[word]!r} instead of {word!r}"
+            for sentence in wrong(name):
+                yield f"{path}:{line} {sentence}"
         yield from _openings(path, tree)
     for term, place in terms(page):
         if place not in defined:
             yield f"docs/glossary.md: {term!r} names {place}, which is not there"
+
+
+def _wrong_words(old: Mapping[str, str]) -> Callable[[str], tuple[str, ...]]:
+    """Return what is wrong with a name; names recur, so each is looked at once."""
+
+    @cache
+    def wrong(name: str) -> tuple[str, ...]:
+        spaced = f" {' '.join(parts(name))} "
+        sentences = [
+            f"{name!r}: the glossary says {new!r} instead of {word!r}"
+            for word, new in old.items()
+            if f" {word} " in spaced
+        ]
+        if participles(name):
+            sentences.append(f"names a value {name!r}: use the noun of the thing")
+        return tuple(sentences)
+
+    return wrong
 
 
 def _openings(path: Path, tree: ast.Module) -> Iterator[str]:
