@@ -9,7 +9,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,7 +20,12 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 PARTICIPLES = frozenset(
     ("given", "told", "held", "wanted", "asked", "kept", "said", "found", "shown", "taken")
 )
-"""Names that say what happened to a thing instead of what it is."""
+"""Words that say what happened to a thing instead of what it is."""
+FIELD_PHRASES = re.compile(
+    r"not_found|held_out"  # HTTP 404; tasks kept from training
+    rf"|(?:{'|'.join(sorted(PARTICIPLES))})_at$"  # a time, as in `created_at`: columns among them
+)
+"""Parts of names in which such a word is the field's own."""
 OPENINGS = ("What", "Whether", "Who", "How", "Where", "When", "Which", "That", "Why")
 """First words of docstrings that name no thing of the field."""
 
@@ -41,7 +47,7 @@ def terms(page: str) -> Iterator[tuple[str, str]]:
 
 
 def retired(page: str) -> dict[str, str]:
-    """Return the words that names no longer use, with what replaced each."""
+    """Return the words (or several in a row) that names no longer use, with what replaced each."""
     section = page.partition("## Words that the code no longer uses")[2]
     rows = (cells for cells in _rows(section) if len(cells) == 2 and cells[0] != "instead of")
     return {word: cells[1] for cells in rows for word in cells[0].split(", ")}
@@ -62,6 +68,12 @@ def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.ExceptHandler | ast.alias):
+            name = node.name if isinstance(node, ast.ExceptHandler) else node.asname
+            if name:
+                yield getattr(node, "lineno", 0), name
 
 
 def parts(name: str) -> list[str]:
@@ -70,22 +82,45 @@ def parts(name: str) -> list[str]:
     return [part.lower() for part in spaced.split("_") if part]
 
 
+def participles(name: str) -> set[str]:
+    """Return the participles in a name, whatever its case, outside the field's own phrases."""
+    words = FIELD_PHRASES.sub("", "_".join(parts(name)))
+    return PARTICIPLES.intersection(words.split("_"))
+
+
 def violations(root: Path) -> Iterator[str]:
     """Yield a sentence for each word that should be another one."""
     page = (root / "docs" / "glossary.md").read_text()
-    old, defined = retired(page), set()
+    defined = set()
+    wrong = _wrong_words(retired(page))
     for path, tree in sources(root):
         module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
         for line, name in names(tree):
             defined.add(f"{module}:{name}")
-            if name.strip("_") in PARTICIPLES:
-                yield f"{path}:{line} names a value {name!r}: use the noun of the thing"
-            for word in old.keys() & set(parts(name)):
-                yield f"{path}:{line} {name!r}: the glossary says {old[word]!r} instead of {word!r}"
+            for sentence in wrong(name):
+                yield f"{path}:{line} {sentence}"
         yield from _openings(path, tree)
     for term, place in terms(page):
         if place not in defined:
             yield f"docs/glossary.md: {term!r} names {place}, which is not there"
+
+
+def _wrong_words(old: Mapping[str, str]) -> Callable[[str], tuple[str, ...]]:
+    """Return what is wrong with a name; names recur, so each is looked at once."""
+
+    @cache
+    def wrong(name: str) -> tuple[str, ...]:
+        spaced = f" {' '.join(parts(name))} "
+        sentences = [
+            f"{name!r}: the glossary says {new!r} instead of {word!r}"
+            for word, new in old.items()
+            if f" {word} " in spaced
+        ]
+        if participles(name):
+            sentences.append(f"names a value {name!r}: use the noun of the thing")
+        return tuple(sentences)
+
+    return wrong
 
 
 def _openings(path: Path, tree: ast.Module) -> Iterator[str]:

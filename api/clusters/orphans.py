@@ -13,7 +13,7 @@ from api.tables import OrphanedCluster
 
 
 def orphaned_clusters(session: Session) -> Sequence[OrphanedCluster]:
-    """Return the orphaned clusters of the newest sweep, the oldest first."""
+    """Return the orphaned clusters of the newest cluster sweep, the oldest first."""
     query = select(OrphanedCluster).order_by(OrphanedCluster.first_seen_at, OrphanedCluster.name)
     return session.scalars(query).all()
 
@@ -21,9 +21,9 @@ def orphaned_clusters(session: Session) -> Sequence[OrphanedCluster]:
 def request_termination(
     session: Session, name: str, *, actor: str, now: datetime
 ) -> OrphanedCluster:
-    """Request termination of an orphan at the next sweep: without grace, also in a dry run.
+    """Request termination of an orphan at the next cluster sweep: without grace, also in a dry run.
 
-    The sweep checks again that no run owns it. Raises OrphanNotFound.
+    The cluster sweep checks again that no run owns it. Raises OrphanNotFound.
     """
     orphan = session.get(OrphanedCluster, name)
     if orphan is None:

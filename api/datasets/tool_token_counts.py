@@ -32,7 +32,7 @@ def tools_in_project(session: Session, project_id: str, dataset: str) -> dict[st
     return _newest([*own, *reports])
 
 
-def tools_like(session: Session, project_id: str, spec: RunSpec) -> dict[str, ToolCount]:
+def tool_token_counts(session: Session, project_id: str, spec: RunSpec) -> dict[str, ToolCount]:
     """Return the newest counts of runs with the spec's model and environment provider."""
     same = (spec.model.source, spec.environment.provider)
     reports = _reports(session, project_id)

@@ -18,7 +18,7 @@ _SPACE: Final = 0x48454152
 """First key of the advisory lock; the second one is 0."""
 ACQUIRE_LOCK: Final = f"SELECT pg_advisory_lock_shared({_SPACE}, 0)"
 """Executed once on a connection that lasts as long as the process."""
-_IS_HELD = text(
+_LOCK_EXISTS = text(
     "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
     " WHERE datname = current_database() AND locktype = 'advisory' AND granted"
     " AND classid = :space AND objid = 0 AND objsubid = 2)"
@@ -27,4 +27,4 @@ _IS_HELD = text(
 
 def is_api_alive(session: Session) -> bool:
     """Return True when an API process is connected to this database."""
-    return bool(session.scalar(_IS_HELD, {"space": _SPACE}))
+    return bool(session.scalar(_LOCK_EXISTS, {"space": _SPACE}))

@@ -277,7 +277,7 @@ class Client(Results):
         return self._http.get(OrphanList, "/v1/clouds/orphans")
 
     def terminate_orphan(self, name: str) -> OrphanPayload:
-        """Have an orphaned cluster terminated at the next sweep."""
+        """Have an orphaned cluster terminated at the next cluster sweep."""
         path = f"/v1/clouds/orphans/{quoted(name)}/terminate"
         return self._http.request(OrphanPayload, "POST", path)
 

@@ -13,7 +13,7 @@ from hillclimb.hardware.gpus import closest_gpu, gpu_named
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.hardware.node_prerequisites import missing_prerequisite
 from hillclimb.hardware.offers import Offer
-from hillclimb.hardware.suggestions import remedies
+from hillclimb.hardware.suggestions import suggestions
 from hillclimb.spec.backend.gang import why_engines_split, why_not_on
 from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
 from hillclimb.spec.run import RunSpec
@@ -43,7 +43,7 @@ class CandidatePlan:
     """Reason for which it is not eligible; None: it is eligible."""
     estimate: Estimate | None
     """None if it is ineligible for another reason than its size."""
-    remedies: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
     """If the run does not fit: changes of the spec, each of which alone would make it fit."""
     hourly_usd: Range | None = None
     """Hourly price of all nodes, over its offers (USD); None if no price is known."""
@@ -96,8 +96,8 @@ class HardwarePlan:
             yield f"{each.candidate.label}: {each.why_not}."
             if each.estimate is not None and each.estimate.fits is False:
                 yield from (f"    {line}" for line in each.estimate.lines)
-                if each.remedies:
-                    yield f"    It would fit with {', or '.join(each.remedies)}."
+                if each.suggestions:
+                    yield f"    It would fit with {', or '.join(each.suggestions)}."
 
 
 def hardware_plan(
@@ -152,7 +152,7 @@ def _plan_one(
             candidate=candidate,
             why_not="it does not fit: " + "; ".join(fit.problems),
             estimate=fit,
-            remedies=remedies(spec, candidate, nodes, shape),
+            suggestions=suggestions(spec, candidate, nodes, shape),
         )
     affordable = [each.hourly_usd for each in offers or () if _is_affordable(candidate, each)]
     unlisted = _unlisted(candidate, offers, is_any_listed=is_any_listed)

@@ -18,7 +18,7 @@ LENGTH_STEP = 4096
 """Step between tested lengths (tokens)."""
 
 
-def remedies(
+def suggestions(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None = None
 ) -> tuple[str, ...]:
     """Return the changes of the spec, each of which alone makes the run fit on these machines."""

@@ -20,7 +20,7 @@ SHORTEST, SHORTEST_GUESSED = 6, 8
 """Least length (characters) of a redacted value: of a variable listed in `SECRET_NAMES`, and of one
 whose name only looks secret. Shorter values occur in ordinary text."""
 _LOOKS_SECRET = re.compile(
-    r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|KEY|CREDENTIALS|EXCHANGE_CODE)$"
+    r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|KEY|CREDENTIALS)$"
     r"|APIKEY$|(?:DATABASE|REDIS|BROKER)_URL$|_DSN$",
     re.IGNORECASE,
 )

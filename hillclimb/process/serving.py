@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 
 BACKLOG = 2048
+KEEP_ALIVE_S = 75
+"""Idle seconds after which a connection is closed: longer than a model computes between two calls,
+because a connection closed under a client's request looks like a fault."""
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -2,7 +2,7 @@
 
 Used where the node cannot reach the API. Under `runs/R/attempt-A/node/` (`rundir.node_file`) the
 service writes `plan.json` once and `stop.json` to stop the trainer. The node claims the plan with
-`taken.json`, which can be written only once, then writes `alive.json` periodically and `end.json`
+`claim.json`, which can be written only once, then writes `alive.json` periodically and `end.json`
 at its end.
 """
 
@@ -23,8 +23,8 @@ class _Note(Documented):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class NodeTaken(_Note):
-    """`taken.json`: the job that claimed the attempt; any other job exits."""
+class NodeClaim(_Note):
+    """`claim.json`: the job that claimed the attempt; any other job exits."""
 
     nonce: Nonce
 

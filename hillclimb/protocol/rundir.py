@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from hillclimb.protocol.end_reasons import ReasonCode
 
-NodeFile = Literal["plan", "stop", "taken", "alive", "end"]
+NodeFile = Literal["plan", "stop", "claim", "alive", "end"]
 TagPart = Literal["rollouts", "prompts"]
 SPEC = "spec.json"
 EVENTS = "events.jsonl"

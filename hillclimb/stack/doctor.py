@@ -81,7 +81,7 @@ def examine(options: StackOptions) -> Iterator[Check]:
         _servers,
         lambda: _trainer(options),
         lambda: _state(options),
-        lambda: _leftovers(options, record),
+        lambda: _supervisor(options, record),
         lambda: _ports(options, record),
         lambda: _database(options, record),
         lambda: _service(record),
@@ -209,7 +209,7 @@ def _state(options: StackOptions) -> Iterator[Check]:
         yield Check(name="secrets", level="fail", detail=f"other users can read {secrets}", fix=fix)
 
 
-def _leftovers(options: StackOptions, record: StackRecord) -> Iterator[Check]:
+def _supervisor(options: StackOptions, record: StackRecord) -> Iterator[Check]:
     if record.supervisor is not None:
         yield Check(name="supervisor", level="ok", detail=f"running, pid {record.supervisor.pid}")
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hillclimb.datasets.format.rows import MAX_DEPTH, MODALITIES
 from hillclimb.datasets.lint.findings import RULES
-from hillclimb.datasets.read.raw import FIELDS, KEPT_IN_METADATA
+from hillclimb.datasets.read.raw import FIELDS, METADATA_FIELDS
 from hillclimb.datasets.read.scanner import MAX_ROW_CHARS
 from hillclimb.datasets.split.policies import PRESETS, Md5ThresholdPolicy
 
@@ -31,7 +31,7 @@ def test_the_table_of_codes_is_that_of_the_code() -> None:
 
 
 def test_every_name_that_is_read_is_named() -> None:
-    names = {name for names in FIELDS.values() for name in names} | set(KEPT_IN_METADATA)
+    names = {name for names in FIELDS.values() for name in names} | set(METADATA_FIELDS)
     assert {name for name in names if f"`{name}" not in PAGE} == set()
     assert {name for name in MODALITIES if f"`{name}`" not in PAGE} == set()
     assert f"{MAX_DEPTH} levels deep" in PAGE

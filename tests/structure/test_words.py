@@ -20,6 +20,7 @@ GLOSSARY = """
 | instead of | write |
 |---|---|
 | crew | worker group |
+| exchange code | bootstrap token |
 """
 
 
@@ -43,12 +44,27 @@ def test_good_words_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["RunNotFound", "NOT_FOUND", "held_out_envs", "asked_at", "last_held_at", "keep", "exchange"],
+)
+def test_words_of_the_field_pass_as_parts_of_a_name(tmp_path: Path, name: str) -> None:
+    assert complaints(tmp_path, f"class Run: ...\n{name} = 1") == []
+
+
+@pytest.mark.parametrize(
     ("source", "complaint"),
     [
         ("class Run: ...\ndef f(given): ...", "'given'"),
         ("class Run: ...\nfor found in (): ...", "'found'"),
+        ("class Run: ...\nGIVEN = 1", "'GIVEN'"),
+        ("class Run: ...\nclass NodeTaken: ...", "'NodeTaken'"),
+        ("class Run: ...\ndef f(is_held): ...", "'is_held'"),
+        ("class Run: ...\nKEPT_AT_MOST = 1", "'KEPT_AT_MOST'"),
         ("class Run: ...\nclass RayCrew: ...", "'RayCrew': the glossary says 'worker group'"),
         ("class Run: ...\ndef make_crew(): ...", "'make_crew'"),
+        ("class Run: ...\nEXCHANGE_CODE = 1", "'bootstrap token' instead of 'exchange code'"),
+        ("class Run: ...\nself.crew = 1", "'crew'"),
+        ("class Run: ...\nimport os as told", "'told'"),
         ('"""What a run is."""\nclass Run: ...', "opens with"),
         ("class Other: ...", "api.runs:Run, which is not there"),
     ],

@@ -99,12 +99,17 @@ class RunSimulation:
         lines = "".join(event.model_dump_json() + "\n" for event in made)
         self.context.store.put(key, lines.encode())
 
-    def running(self, run_spec: RunSpec | None = None) -> str:
-        """A run whose trainer has sent its first event."""
+    def claimed(self, run_spec: RunSpec | None = None) -> str:
+        """A run whose attempt a runner has claimed."""
         self.register()
         run_id = self.submit(run_spec=run_spec)
         self.reconcile(run_id)
         assert self.claim() is not None
+        return run_id
+
+    def running(self, run_spec: RunSpec | None = None) -> str:
+        """A run whose trainer has sent its first event."""
+        run_id = self.claimed(run_spec)
         self.push(self.started(1))
         return run_id
 

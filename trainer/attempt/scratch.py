@@ -25,11 +25,11 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared me
 
 def scratch_path(root: Path, prefix: str) -> Path:
     """Return a path in `root` named after this process, and delete the folders of dead ones."""
-    remove_leftovers(root, prefix)
+    remove_stale(root, prefix)
     return root / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def remove_leftovers(root: Path, prefix: str) -> None:
+def remove_stale(root: Path, prefix: str) -> None:
     """Delete the folders of processes that no longer exist."""
     for folder in root.glob(f"{prefix}*"):
         pid = re.match(rf"{re.escape(prefix)}(\d+)-", folder.name)

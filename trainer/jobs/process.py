@@ -54,7 +54,7 @@ LATEST = "latest"
 DRAIN_S = 10.0
 CLOSE_S = 30.0
 EXIT_FAILED, EXIT_SUPERSEDED, EXIT_HUNG = 1, 3, 4
-HELD = "HILLCLIMB_HELD"
+SUPERVISED = "HILLCLIMB_SUPERVISED"
 """`1`: a node supervises this process (`trainer.node`)."""
 INGEST_URL, TOKEN, BLOBS_URL = (
     "HILLCLIMB_INGEST_URL",
@@ -100,7 +100,7 @@ async def run_attempt(options: ProcessOptions) -> int:
     forever: the process must exit without waiting for it.
     """
     stop, clock = StopSignal(), Clock()
-    stop.listen(is_supervised=options.environ.get(HELD) == "1")
+    stop.listen(is_supervised=options.environ.get(SUPERVISED) == "1")
     attempt_dir = options.dir
     attempt_dir.path.mkdir(parents=True, exist_ok=True)
     attempt_dir.exit.unlink(missing_ok=True)

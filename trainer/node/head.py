@@ -146,7 +146,7 @@ class Head:
 
     def _start(self, plan: NodePlan) -> None:
         """Prepare the machines and start the trainer; a failure becomes the attempt's end."""
-        own = {"HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token, "HILLCLIMB_HELD": "1"}
+        own = {"HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token, "HILLCLIMB_SUPERVISED": "1"}
         self._variables = (
             with_secrets(self.environ, plan.secrets) | ray_variables(self.settings) | own
         )

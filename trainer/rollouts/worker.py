@@ -41,7 +41,7 @@ from trainer.rollouts.limits.limits import limits_for, without_deadlines
 from trainer.rollouts.limits.liveness import wait_until_ready
 from trainer.rollouts.operation import EnvOperation
 from trainer.rollouts.records.cause import cause_in_words
-from trainer.rollouts.records.skipped import rollout_id, unstarted
+from trainer.rollouts.records.skipped import rollout_id, skipped_rollout
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.styles.base import PromptStyle
@@ -106,7 +106,7 @@ class RolloutWorker:
             queued_s, begun_s = clock.queued_s, clock.elapsed_s
             async with self._slot(task, clock):
                 if request.is_over and not errors:
-                    skipped = unstarted(
+                    skipped = skipped_rollout(
                         task, sample_index, request, attempt=parts.attempt, why=NOT_STARTED
                     )
                     # Operations of a try that was void because the engine restarted.

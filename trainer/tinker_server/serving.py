@@ -8,13 +8,10 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from hillclimb.process.serving import base_url, listen, serving_here
+from hillclimb.process.serving import KEEP_ALIVE_S, base_url, listen, serving_here
 from trainer.tinker_server.app import create_app
 from trainer.tinker_server.service import TinkerService
 from trainer.tinker_server.settings import TinkerServerSettings
-
-KEEP_ALIVE_S = 75
-"""Idle seconds after which a connection is closed."""
 
 
 def configure(service: TinkerService) -> uvicorn.Config:

@@ -30,7 +30,7 @@ from api.scheduling.rented.bootstrap import UNDER_WAY, admit, node_plan, reaches
 from api.tables import Attempt, Cluster, Run
 from hillclimb.blobs.base import BlobMissing, StoreError
 from hillclimb.protocol.launch import Action, NodePlan
-from hillclimb.protocol.node_messages import NodeAlive, NodeEnd, NodeStop, NodeTaken
+from hillclimb.protocol.node_messages import NodeAlive, NodeClaim, NodeEnd, NodeStop
 from hillclimb.protocol.rundir import NodeFile, node_file, run_key
 from worker.circuit_breaker import CircuitOpen
 from worker.clusters import rows
@@ -190,7 +190,7 @@ def _read_claim(context: WorkerContext, channel: _Channel, *, now: datetime) -> 
     """Give the attempt to the job that has claimed the plan; False when none has."""
     if channel.plan is None:
         return False
-    claim = _read(context, channel, "taken", NodeTaken)
+    claim = _read(context, channel, "claim", NodeClaim)
     if claim is None:
         context.store.put_if_absent(channel.key("plan"), channel.plan.model_dump_json().encode())
         return False

@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, CursorResult, Select, delete, or_, select, update
 from sqlalchemy.orm import Session
 
-from api.notices.slack.inbox import KEPT_FOR
+from api.notices.slack.inbox import RETENTION
 from api.runs import store
 from api.runs.deadlines import QUOTE_TTL
 from api.runs.end_reasons import REASONS
@@ -68,7 +68,9 @@ def sweep(context: WorkerContext, *, now: datetime | None = None) -> Reaped:
         ),
         num_codes=_delete(context, SessionCode.expires_at < now, SessionCode)
         + _delete(context, SlackLinkCode.expires_at < now, SlackLinkCode),
-        num_slack_requests=_delete(context, SlackRequest.created_at < now - KEPT_FOR, SlackRequest),
+        num_slack_requests=_delete(
+            context, SlackRequest.created_at < now - RETENTION, SlackRequest
+        ),
         num_runners=_delete_runners(context, now=now),
         num_quotes=_delete(context, PriceQuote.asked_at < now - QUOTE_TTL, PriceQuote),
     )

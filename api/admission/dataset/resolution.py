@@ -15,7 +15,7 @@ from api.admission.dataset.limits import counts_of_modality, limit_train, withou
 from api.admission.dataset.rules import MEASURED, admit, listed
 from api.datasets import store
 from api.datasets.errors import DatasetNotFound, DatasetUnusable
-from api.datasets.tool_token_counts import tools_like
+from api.datasets.tool_token_counts import tool_token_counts
 from api.tables import Dataset, DatasetExclusion, DatasetVersion
 from hillclimb.datasets.fit_schedule import fit_generated, fit_schedule
 from hillclimb.datasets.lint.blocking import MIN_DIFFERENT
@@ -84,7 +84,7 @@ def resolve(
     _check_tasks(resolved, reference, table)
     fitted = fit_schedule(resolved, {key: facts["train"] for key, facts in table.items()})
     resolved, warnings = fitted.spec, [*warnings, *fitted.changes]
-    measured = tools_like(session, project_id, resolved)
+    measured = tool_token_counts(session, project_id, resolved)
     lint = admit(resolved, version, table, measured, is_resumed=is_resumed)
     warnings += _task_warnings(dataset, version, table, in_force)
     return Resolution(

@@ -12,7 +12,7 @@ from api.datasets.errors import DatasetUnusable
 from api.tables import DatasetVersion
 from hillclimb.datasets.lint.blocking import MIN_DIFFERENT, TOO_FEW
 from hillclimb.datasets.lint.findings import RULES
-from hillclimb.datasets.lint.tool_tokens import GIVEN, TOOL_CODES, ToolCount, find_crowded
+from hillclimb.datasets.lint.tool_tokens import EXPLICIT, TOOL_CODES, ToolCount, find_crowded
 from hillclimb.spec.data import BLOCKING_LINT
 from hillclimb.spec.run import RunSpec
 
@@ -90,7 +90,7 @@ def _tools(
 ) -> Iterator[_Fault]:
     """Yield the environments whose tools take too much of the model's context length."""
     typed = version.options.get("lint", {}).get("tool_tokens", {})
-    explicit = {key: ToolCount(tokens=tokens, source=GIVEN) for key, tokens in typed.items()}
+    explicit = {key: ToolCount(tokens=tokens, source=EXPLICIT) for key, tokens in typed.items()}
     num_tasks = {key: facts["train"] + facts["eval"] for key, facts in table.items()}
     limit = spec.rollout.max_input_length
     for finding in find_crowded({**measured, **explicit}, limit, num_tasks):

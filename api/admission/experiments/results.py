@@ -93,7 +93,7 @@ def _arm(
         "against_baseline": _changes(base, last, num_arms=num_arms)
         if base and last and is_variant
         else None,
-        "config_diff": _shown_diff(reference, arm.runs[0]) if reference and arm.runs else [],
+        "config_diff": _reported_diff(reference, arm.runs[0]) if reference and arm.runs else [],
     }
 
 
@@ -167,7 +167,7 @@ def _change_facts(change: Json, paired: Json | None) -> Json:
     }
 
 
-def _shown_diff(reference: Run, run: Run) -> list[Json]:
+def _reported_diff(reference: Run, run: Run) -> list[Json]:
     if reference.id == run.id:
         return []
     differences = config_diff(reference.spec, run.spec)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from api.datasets.work.exchange import JOB, OUT_OF_MEMORY, REJECTED, RESULT, TOO_LONG
+from hillclimb.blobs.archive.gzip_file import GZIP_MAGIC
 from hillclimb.datasets.diff import diff_versions
 from hillclimb.datasets.filter.exclusions import Exclusion
 from hillclimb.datasets.format.files import LINEAGE, SPLIT, TASKS
@@ -34,8 +35,7 @@ from hillclimb.datasets.prepare import Prepared, PrepareOptions, prepare
 from hillclimb.datasets.read.reading import Reading
 
 CHUNK_BYTES = 1 << 18
-GZIP_MAGIC = b"\x1f\x8b"
-MAX_SHOWN = 50
+MAX_PROBLEMS = 50
 """Mistakes that a response lists; all are counted."""
 MAX_LISTED = 1000
 """Duplicates, copies, dropped keys and differences that a result lists; all are counted."""
@@ -160,7 +160,7 @@ def _measured(job: Mapping[str, Any]) -> dict[str, ToolCount]:
 def _refuse_problems(reading: Reading) -> None:
     if not reading.num_problems:
         return
-    problems = reading.problems[:MAX_SHOWN]
+    problems = reading.problems[:MAX_PROBLEMS]
     more = reading.num_problems - len(problems)
     suffix = f" (and {more} more)" if more else ""
     raise Rejected("; ".join(problem.sentence for problem in problems[:3]) + suffix, problems)

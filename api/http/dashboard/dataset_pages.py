@@ -15,7 +15,7 @@ from api.datasets.reading.description import version_facts, version_summary
 from api.tables import Dataset, DatasetVersion
 
 MAX_VERSIONS = 50
-MAX_SHOWN = 200
+MAX_ROWS = 200
 """Exclusions and changes that a page lists; the API has all of them."""
 COUNTED = ("train", "eval", "unique_eval", "excluded", "with_current_date", "with_env_variables")
 SEVERITY_TONES = {"error": "bad", "warning": "warn", "info": ""}
@@ -53,7 +53,7 @@ def version_contents(
         "policy": _policy(facts["options"]),
         "findings": [each | {"tone": SEVERITY_TONES[each["severity"]]} for each in facts["lint"]],
         "num_repeated": sum(each["count"] for each in facts["duplicates"]),
-        "exclusions": [exclusion_facts(each, now=now) for each in in_force[:MAX_SHOWN]],
+        "exclusions": [exclusion_facts(each, now=now) for each in in_force[:MAX_ROWS]],
         "num_exclusions": len(in_force),
         "versions": [_line(dataset, each) for each in versions],
         "num_versions": dataset.num_versions,
@@ -62,7 +62,7 @@ def version_contents(
 
 
 def diff_contents(diff: Mapping[str, Any], *, name: str, base: int, number: int) -> dict[str, Any]:
-    """Return the contents of the page of a difference, its lists cut at `MAX_SHOWN`."""
+    """Return the contents of the page of a difference, its lists cut at `MAX_ROWS`."""
     groups = [
         ("moved", [_moved(task) for task in _first(diff, "moved")]),
         (
@@ -100,7 +100,7 @@ def _policy(options: Mapping[str, Any]) -> str:
 
 
 def _first(diff: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
-    first: list[dict[str, Any]] = diff[kind][:MAX_SHOWN]
+    first: list[dict[str, Any]] = diff[kind][:MAX_ROWS]
     return first
 
 

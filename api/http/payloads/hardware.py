@@ -44,7 +44,7 @@ def _candidate(each: CandidatePlan) -> CandidatePayload:
             memory_gib=estimate.memory_gib,
             disk_gib=estimate.disk_gib,
         ),
-        remedies=each.remedies,
+        suggestions=each.suggestions,
         hourly_usd=_range(each.hourly_usd),
     )
 

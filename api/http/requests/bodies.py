@@ -17,7 +17,7 @@ from hillclimb.spec.run import RunSpec
 from hillclimb.spec.section import Section
 
 T = TypeVar("T", bound=Section)
-MAX_SHOWN = 50
+MAX_MISTAKES = 50
 """Mistakes that a response lists."""
 
 
@@ -83,7 +83,7 @@ def _refusal(error: ValidationError, *, spec: bool) -> Problem:
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         return Problem(MALFORMED, f"The body is not JSON: {first['ctx']['error']}.")
-    mistakes = explain(error)[:MAX_SHOWN] if spec else _plain(error)
+    mistakes = explain(error)[:MAX_MISTAKES] if spec else _plain(error)
     sentences = "; ".join(f"{m.pointer or '/'}: {m.message}" for m in mistakes[:3])
     return Problem(INVALID_SPEC if spec else INVALID, sentences, mistakes)
 
@@ -95,5 +95,5 @@ def _plain(error: ValidationError) -> tuple[SpecProblem, ...]:
             code=detail["type"],
             message=sentence_of(detail),
         )
-        for detail in error.errors(include_url=False, include_input=False)[:MAX_SHOWN]
+        for detail in error.errors(include_url=False, include_input=False)[:MAX_MISTAKES]
     )

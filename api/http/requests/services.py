@@ -35,7 +35,7 @@ class Services:
     database: Database
     task_queue: TaskQueue
     store: BlobStore
-    lanes: DatasetPools
+    dataset_pools: DatasetPools
     provider: Provider | None = None
     """The provider of identities; null where people sign in with keys and codes alone."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

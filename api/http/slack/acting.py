@@ -157,8 +157,7 @@ def _cost_fields(payload: PlanPayload) -> list[tuple[str, str]]:
     if hardware is None:
         return [("Cost", "no machines are rented")]
     names = [each.label for each in hardware.candidates if each.why_not is None]
-    price = hardware.run_usd or hardware.longest_usd
-    what = "all steps" if hardware.run_usd else f"at most, for {hardware.max_hours:g} h"
+    price, what = hardware.longest_usd, f"at most, for {hardware.max_hours:g} h"
     cost = "not known" if price is None else f"${price.low:.2f} to ${price.high:.2f}, {what}"
     return [("Machines", escape(", ".join(names[:4]))), ("Cost", cost)]
 

@@ -22,7 +22,7 @@ RECEIVED, ANSWERED, DONE, DEAD = "received", "answered", "done", "dead"
 LEASE_S = 30.0
 """After this another process takes the request over; acting on one takes seconds."""
 MAX_TRIES = 5
-KEPT_FOR = timedelta(days=1)
+RETENTION = timedelta(days=1)
 """Rows are deleted after this; far longer than a signature is valid."""
 
 Kind = Literal["command", "action", "view", "event"]

@@ -20,7 +20,7 @@ def config_diff(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dic
     Where a run was imported without its spec, only the keys that the import knows are compared.
     """
     is_known = not any(_is_imported(spec) for spec in (first, second))
-    kept_first, kept_second = (
+    left_values, right_values = (
         {
             key: value
             for key, value in spec.items()
@@ -34,7 +34,7 @@ def config_diff(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dic
             "a": None if left is MISSING else left,
             "b": None if right is MISSING else right,
         }
-        for pointer, left, right in _differences("", kept_first, kept_second)
+        for pointer, left, right in _differences("", left_values, right_values)
     ]
 
 

@@ -1,7 +1,7 @@
 """The audit log: one record per request that changed something, in the transaction of the change.
 
 The HTTP layer opens a draft for the request; the sessions of `Database` call `collect` before each
-flush, and its transactions store the record before they commit. Only columns that `SHOWN` lists
+flush, and its transactions store the record before they commit. Only columns that `COLUMNS` lists
 are copied: a table without an entry is recorded by name and id alone, so that a new column can
 never leak a secret.
 """
@@ -27,7 +27,7 @@ MAX_CHANGES = 20
 MAX_VALUE_CHARS = 200
 IGNORED = frozenset({"audit_records", "events", "idempotency_keys"})
 """Tables that say nothing about a change by themselves."""
-SHOWN: Mapping[str, frozenset[str]] = {
+COLUMNS: Mapping[str, frozenset[str]] = {
     "api_keys": frozenset({"name", "scopes", "expires_at", "revoked_at", "previous_until"}),
     "campaigns": frozenset({"name"}),
     "dataset_exclusions": frozenset({"scope", "key", "reason", "expires_at"}),
@@ -194,7 +194,7 @@ def _change(action: str, row: Base) -> dict[str, Any]:
     """Return one changed row: its id, and the values before and after that may be shown."""
     state = inspect(row)
     before, after = {}, {}
-    for name in sorted(SHOWN.get(row.__tablename__, frozenset())):
+    for name in sorted(COLUMNS.get(row.__tablename__, frozenset())):
         history = state.attrs[name].history
         if action == "deleted":
             before[name] = _value(getattr(row, name))

@@ -58,7 +58,7 @@ def orphans(*, names: tuple[str, ...], end_all: bool, as_json: bool) -> None:
     """Show orphaned clusters: they have this service's tag but belong to no run.
 
     The cluster sweep terminates them at the time shown; without --terminate this command
-    terminates nothing. The next sweep terminates a named cluster, within a minute, even if
+    terminates nothing. The next one terminates a named cluster, within a minute, even if
     HILLCLIMB_REAP_DRY_RUN is set.
     """
     if end_all and names:
@@ -81,7 +81,7 @@ def orphans(*, names: tuple[str, ...], end_all: bool, as_json: bool) -> None:
 
 def _end_of(orphan: OrphanPayload) -> str:
     if orphan.terminate_requested_at is not None:
-        return f"at the next sweep, requested by {orphan.terminate_requested_by}"
+        return f"at the next cluster sweep, requested by {orphan.terminate_requested_by}"
     if orphan.ends_at is None:
         return "never: HILLCLIMB_REAP_DRY_RUN is set"
     return f"after {timestamp(orphan.ends_at)}"

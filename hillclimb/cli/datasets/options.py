@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from hillclimb.blobs.archive.gzip_file import GZIP_MAGIC
 from hillclimb.client.errors import HillclimbError
 from hillclimb.client.spec_file import assign
 from hillclimb.datasets.format.rows import DatasetError
@@ -35,7 +36,6 @@ SET_BY = {
 }
 """Option set by each flag of `create`."""
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in SET_BY} | {"envs": "--env"}
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 class BadDataset(HillclimbError):

@@ -105,7 +105,7 @@ def _progress(view: RunView) -> RenderableType:
     return row
 
 
-def _shown_evals(view: RunView) -> list[tuple[int, str]]:
+def _evals_in_view(view: RunView) -> list[tuple[int, str]]:
     """Return the evaluations in the table: of each decoding the first and the newest."""
     steps: dict[str, list[int]] = {}
     for step, decoding in sorted(view.evals):
@@ -116,7 +116,7 @@ def _shown_evals(view: RunView) -> list[tuple[int, str]]:
 
 def _environments(view: RunView) -> RenderableType:
     columns = ["environment", "train pass@1>"]
-    keys = _shown_evals(view)
+    keys = _evals_in_view(view)
     rates = []
     for key in keys:
         step, decoding = key

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 SplitName = Literal["train", "eval", "excluded"]
-_TORN_KEY, _TORN_PRINT = "torn key", "torn fingerprint"
+_CONFLICTING_KEY, _CONFLICTING_PRINT = "torn key", "torn fingerprint"
 """Reasons of the rows that `Lineage.marks` writes."""
 
 
@@ -41,8 +41,8 @@ class Lineage:
     eval_prints: frozenset[str] = frozenset()
     train_keys: frozenset[str] = frozenset()
     train_prints: frozenset[str] = frozenset()
-    torn_keys: frozenset[str] = frozenset()
-    torn_prints: frozenset[str] = frozenset()
+    conflicting_keys: frozenset[str] = frozenset()
+    conflicting_prints: frozenset[str] = frozenset()
 
     @staticmethod
     def of(versions: Iterable[Iterable[SplitRow]]) -> Lineage:
@@ -52,23 +52,23 @@ class Lineage:
             "train": (set(), set()),
             "excluded": (set(), set()),
         }
-        torn_keys, torn_prints = set(), set()
+        conflicting_keys, conflicting_prints = set(), set()
         for table in versions:
             for row in table:
                 keys, prints = uses[row.split]
                 keys.add(row.key)
                 prints.add(row.fingerprint)
-                if row.reason == _TORN_KEY:
-                    torn_keys.add(row.key)
-                elif row.reason == _TORN_PRINT:
-                    torn_prints.add(row.fingerprint)
+                if row.reason == _CONFLICTING_KEY:
+                    conflicting_keys.add(row.key)
+                elif row.reason == _CONFLICTING_PRINT:
+                    conflicting_prints.add(row.fingerprint)
         return Lineage(
             eval_keys=frozenset(uses["eval"][0]),
             eval_prints=frozenset(uses["eval"][1]),
             train_keys=frozenset(uses["train"][0]),
             train_prints=frozenset(uses["train"][1]),
-            torn_keys=frozenset(torn_keys),
-            torn_prints=frozenset(torn_prints),
+            conflicting_keys=frozenset(conflicting_keys),
+            conflicting_prints=frozenset(conflicting_prints),
         )
 
     @staticmethod
@@ -80,9 +80,11 @@ class Lineage:
             eval_prints=_union(line.eval_prints for line in each),
             train_keys=_union(line.train_keys for line in each),
             train_prints=_union(line.train_prints for line in each),
-            torn_keys=_torn([(line.train_keys, line.eval_keys, line.torn_keys) for line in each]),
-            torn_prints=_torn(
-                [(line.train_prints, line.eval_prints, line.torn_prints) for line in each]
+            conflicting_keys=_conflicting(
+                [(line.train_keys, line.eval_keys, line.conflicting_keys) for line in each]
+            ),
+            conflicting_prints=_conflicting(
+                [(line.train_prints, line.eval_prints, line.conflicting_prints) for line in each]
             ),
         )
 
@@ -104,10 +106,10 @@ class Lineage:
         Its own eval tasks are no longer conflicting: its policy allowed them.
         """
         allowed = [row for row in split if row.split == "eval"]
-        for key in sorted(self.torn_keys.difference(row.key for row in allowed)):
-            yield SplitRow(key=key, split="excluded", reason=_TORN_KEY, fingerprint="")
-        for mark in sorted(self.torn_prints.difference(row.fingerprint for row in allowed)):
-            yield SplitRow(key="", split="excluded", reason=_TORN_PRINT, fingerprint=mark)
+        for key in sorted(self.conflicting_keys.difference(row.key for row in allowed)):
+            yield SplitRow(key=key, split="excluded", reason=_CONFLICTING_KEY, fingerprint="")
+        for mark in sorted(self.conflicting_prints.difference(row.fingerprint for row in allowed)):
+            yield SplitRow(key="", split="excluded", reason=_CONFLICTING_PRINT, fingerprint=mark)
 
     def past(self, prints: Mapping[str, str], *, trained_may_become_eval: bool = False) -> Past:
         """Return how the tasks of a new version (key -> fingerprint) were used before."""
@@ -125,18 +127,18 @@ class Lineage:
             for key in evaluated - self.eval_keys
             if key in self.train_keys or prints[key] in present
         }
-        torn = {
+        conflicting = {
             key
             for key in evaluated - copies
-            if key in self.torn_keys or prints[key] in self.torn_prints
+            if key in self.conflicting_keys or prints[key] in self.conflicting_prints
         }
         if trained_may_become_eval:
-            torn = set()
+            conflicting = set()
         return Past(
-            evaluated=frozenset(evaluated - copies - torn),
+            evaluated=frozenset(evaluated - copies - conflicting),
             trained=frozenset(trained - evaluated),
             copies=frozenset(copies),
-            torn=frozenset(torn),
+            conflicting=frozenset(conflicting),
         )
 
 
@@ -144,7 +146,7 @@ def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset[str]().union(*sets)
 
 
-def _torn(
+def _conflicting(
     lines: Sequence[tuple[frozenset[str], frozenset[str], frozenset[str]]],
 ) -> frozenset[str]:
     """Return the conflicting tasks, from each line's training, eval and conflicting tasks.
@@ -152,7 +154,9 @@ def _torn(
     A task that one line used for both without a conflict was allowed by a policy of that line.
     """
     both = _union(line[0] for line in lines) & _union(line[1] for line in lines)
-    allowed = _union((trained & evaluated) - torn for trained, evaluated, torn in lines)
+    allowed = _union(
+        (trained & evaluated) - conflicting for trained, evaluated, conflicting in lines
+    )
     return (both | _union(line[2] for line in lines)) - allowed
 
 
@@ -167,6 +171,6 @@ class Past:
     copies: frozenset[str] = frozenset()
     """Copy of an eval task of an earlier version, which is present under its own key or was trained
     on under this one: excluded from now on."""
-    torn: frozenset[str] = frozenset()
+    conflicting: frozenset[str] = frozenset()
     """Conflicting: a training task of one line of ancestors and an eval task of another; excluded.
     """

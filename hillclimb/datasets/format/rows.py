@@ -19,7 +19,7 @@ MAX_DEPTH = 32
 """Limit of nesting levels in `metadata` and `env_variables`."""
 MAX_VALUES = 100_000
 """Limit of values in each of them, at all levels together."""
-_MAX_SHOWN = 80
+_MAX_CHARS = 80
 """Characters of a key or of a field's name that a message repeats."""
 _MAX_INT = 2**63
 """Whole numbers at or beyond this size are read differently by different JSON libraries."""
@@ -174,9 +174,9 @@ def fingerprint(row: TaskRow) -> str:
 
 def printable(text: str) -> str:
     """Return a text of a file for messages and counts: storable, at most 80 characters."""
-    text = text[: _MAX_SHOWN + 1]
+    text = text[: _MAX_CHARS + 1]
     text = text if text.isprintable() else ascii(text)[1:-1]
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+    return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"
 
 
 def text_fault(text: str) -> str | None:

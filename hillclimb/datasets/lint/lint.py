@@ -14,7 +14,7 @@ from hillclimb.datasets.format.table import EnvCounts
 from hillclimb.datasets.lint.faults import needed_dates, needs_eyes
 from hillclimb.datasets.lint.findings import RULES, Finding, finding
 from hillclimb.datasets.lint.leakage import find_leaks
-from hillclimb.datasets.lint.tool_tokens import GIVEN, ToolCount, find_crowded, find_uncounted
+from hillclimb.datasets.lint.tool_tokens import EXPLICIT, ToolCount, find_crowded, find_uncounted
 from hillclimb.datasets.split.splits import (
     COPY,
     EVAL_CAP,
@@ -46,7 +46,7 @@ class LintOptions(Section):
     """Longest input of the model, which they must fit (tokens); null: unchecked."""
 
     @model_validator(mode="after")
-    def _tools_are_held_against_something(self) -> Self:
+    def _tools_have_a_limit(self) -> Self:
         if self.tool_tokens and self.max_input_length is None:
             raise ValueError(
                 "tool_tokens has no effect without max_input_length, the model's longest input: set"
@@ -164,7 +164,7 @@ def _tools(
         message = f"lint.tool_tokens names {', '.join(idle[:5])}, whose tasks are not used here"
         yield finding("tools_unused", None, len(idle), message, idle)
     overrides = {
-        env_key: ToolCount(tokens=tokens, source=GIVEN)
+        env_key: ToolCount(tokens=tokens, source=EXPLICIT)
         for env_key, tokens in options.tool_tokens.items()
     }
     num_tasks = {env_key: len(rows) for env_key, rows in used.items()}

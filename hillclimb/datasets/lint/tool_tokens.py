@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from hillclimb.datasets.lint.findings import Finding, finding
 from hillclimb.spec.section import Section
 
-GIVEN = "given in lint.tool_tokens"
+EXPLICIT = "given in lint.tool_tokens"
 UNCOUNTED = "tools_uncounted"
 OVER, CROWDED = "tools_over_budget", "tools_crowd_context"
 TOOL_CODES = (OVER, CROWDED)

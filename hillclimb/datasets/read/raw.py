@@ -36,7 +36,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of each field; the first non-empty one counts."""
 
-KEPT_IN_METADATA = (
+METADATA_FIELDS = (
     "template",
     "held_out_template",
     "tool_calls",
@@ -45,7 +45,7 @@ KEPT_IN_METADATA = (
 )
 """Further fields that are stored in `metadata`."""
 
-KNOWN = frozenset(name for names in FIELDS.values() for name in names) | set(KEPT_IN_METADATA)
+KNOWN = frozenset(name for names in FIELDS.values() for name in names) | set(METADATA_FIELDS)
 """All known field names; others are counted and ignored."""
 
 
@@ -97,7 +97,7 @@ def _normalised(value: dict[Any, Any]) -> dict[str, object]:
         variables = _object("env_variables", fields["env_variables"])
         fields["env_variables"] = {k: v for k, v in variables.items() if v is not None}
     metadata = _object("metadata", fields.get("metadata", {}))
-    extra = {name: value[name] for name in KEPT_IN_METADATA if value.get(name) is not None}
+    extra = {name: value[name] for name in METADATA_FIELDS if value.get(name) is not None}
     fields["metadata"] = {**extra, **metadata}
     return fields
 

@@ -75,7 +75,7 @@ def make_split(
         {row.key: prints[row.key] for row in rows if row.key not in excluded},
         trained_may_become_eval=policy.trained_may_become_eval,
     )
-    neither = {*excluded, *past.copies, *past.torn}
+    neither = {*excluded, *past.copies, *past.conflicting}
     tasks = [row for row in rows if row.key not in neither]
     match policy:
         case RankPolicy():
@@ -86,7 +86,7 @@ def make_split(
         case PublishedPolicy():
             draft = _as_published(tasks, policy, past)
     draft.exclude(past.copies, COPY)
-    draft.excluded.update((key, _reason_if_torn(key, policy)) for key in past.torn)
+    draft.excluded.update((key, _reason_if_conflicting(key, policy)) for key in past.conflicting)
     draft.excluded.update(excluded)
     places: dict[str, SplitName] = dict.fromkeys(draft.excluded, "excluded")
     places.update((key, "eval") for keys in draft.evals.values() for key in keys)
@@ -99,7 +99,9 @@ def make_split(
     )
 
 
-def _reason_if_torn(key: str, policy: RankPolicy | Md5ThresholdPolicy | PublishedPolicy) -> str:
+def _reason_if_conflicting(
+    key: str, policy: RankPolicy | Md5ThresholdPolicy | PublishedPolicy
+) -> str:
     if not isinstance(policy, PublishedPolicy):
         return TRAINED
     place = policy.splits.get(key)
@@ -112,26 +114,28 @@ def _by_rank(tasks: Sequence[TaskRow], policy: RankPolicy, past: Past) -> _Draft
     barred = frozenset() if policy.trained_may_become_eval else past.trained
     kinds = strata_of(tasks, policy.stratify_by)
     pools: dict[str, StratumPool] = {}
-    held_by: dict[str, list[str]] = {}
-    kept_by: dict[str, list[str]] = {}
+    withheld_by: dict[str, list[str]] = {}
+    old_evals_by: dict[str, list[str]] = {}
     spare: set[str] = set()
     for env_key, (held_out, shared) in _by_env(tasks, policy.held_out_envs).items():
         ranks = {key: salted_rank(key, policy.salt) for key in (*held_out, *shared)}
         draft.exclude((key for key in held_out if key in barred), TRAINED)
-        held_keys = sorted((key for key in held_out if key not in barred), key=ranks.__getitem__)
+        withheld_keys = sorted(
+            (key for key in held_out if key not in barred), key=ranks.__getitem__
+        )
         ordered = sorted(shared, key=ranks.__getitem__)
         old_evals = [key for key in ordered if key in past.evaluated]
         free = [key for key in ordered if key not in past.evaluated and key not in barred]
         most = len(old_evals) if policy.max_eval_per_env is None else policy.max_eval_per_env
         draft.exclude(old_evals[most:], EVAL_CAP)
-        held_by[env_key], kept_by[env_key] = held_keys, old_evals[:most]
+        withheld_by[env_key], old_evals_by[env_key] = withheld_keys, old_evals[:most]
         pools[env_key] = StratumPool(tasks=ordered, free=free, kinds=kinds)
-    num_held = sum(map(len, held_by.values()))
-    numbers = _num_drawn(pools, kept_by, num_held, policy)
-    for env_key, old_evals in kept_by.items():
+    num_withheld = sum(map(len, withheld_by.values()))
+    numbers = _num_drawn(pools, old_evals_by, num_withheld, policy)
+    for env_key, old_evals in old_evals_by.items():
         new_evals = pools[env_key].draw(numbers[env_key], beside=old_evals)
         spare.update(new_evals)
-        draft.evals[env_key] = old_evals + held_by[env_key] + new_evals
+        draft.evals[env_key] = old_evals + withheld_by[env_key] + new_evals
     for env_key, cut in _cut_to_total(draft, past, policy.max_eval_total).items():
         draft.exclude((key for key in cut if key not in spare), EVAL_CAP)
         if any(key in spare for key in cut):

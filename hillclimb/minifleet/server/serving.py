@@ -10,11 +10,7 @@ import uvicorn
 
 from hillclimb.minifleet.server.app import create_app
 from hillclimb.minifleet.server.settings import MinifleetSettings
-from hillclimb.process.serving import serving_here
-
-KEEP_ALIVE_S = 75
-"""Keep-alive (seconds): longer than a model computes between two calls, because a connection closed
-under a client's request looks like a fault."""
+from hillclimb.process.serving import KEEP_ALIVE_S, serving_here
 
 
 def configure(

@@ -96,11 +96,12 @@ class OrphanPayload(Payload):
 
     name: str
     first_seen_at: datetime
-    """Time of the sweep that first saw it."""
+    """Time of the cluster sweep that first saw it."""
     ends_at: datetime | None
-    """Time at which the sweep terminates it; null in a dry run (`HILLCLIMB_REAP_DRY_RUN`)."""
+    """Time at which the cluster sweep terminates it; null in a dry run
+    (`HILLCLIMB_REAP_DRY_RUN`)."""
     terminate_requested_at: datetime | None
-    """Time of the request to terminate it: the next sweep does."""
+    """Time of the request to terminate it: the next cluster sweep does."""
     terminate_requested_by: str | None
 
 

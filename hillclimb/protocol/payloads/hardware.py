@@ -25,8 +25,6 @@ class EstimatePayload(Payload):
     """The arithmetic."""
     memory_gib: float | None
     disk_gib: float | None
-    step_s: RangePayload | None = None
-    """Null: unknown until steps of this shape were measured."""
 
 
 class CandidatePayload(Payload):
@@ -36,7 +34,7 @@ class CandidatePayload(Payload):
     why_not: str | None
     """Reason for leaving it out; null: it may be rented."""
     estimate: EstimatePayload | None
-    remedies: tuple[str, ...]
+    suggestions: tuple[str, ...]
     """Changes to the spec, each of which alone makes the run fit."""
     hourly_usd: RangePayload | None
     """Of all nodes together (USD); null: not known."""
@@ -64,7 +62,3 @@ class HardwarePayload(Payload):
     max_hours: float
     longest_usd: RangePayload | None
     """Price of a cluster that stays up for `max_hours` (USD)."""
-    run_hours: RangePayload | None = None
-    """All training steps (hours). Null: unknown until steps of this shape were measured."""
-    run_usd: RangePayload | None = None
-    """All training steps (USD). Null: unknown."""

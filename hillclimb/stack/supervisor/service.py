@@ -25,13 +25,13 @@ LOG_TAIL_LINES = 15
 class Backoff:
     """Delay before the n-th restart in a row: `first_s`, doubled each time, at most `most_s`.
 
-    A service that was ready for `forgive_s` starts again at the first delay. One that was never
+    A service that was ready for `reset_after_s` starts again at the first delay. One that was never
     ready is given up after `attempts` starts.
     """
 
     first_s: float = 0.5
     most_s: float = 30.0
-    forgive_s: float = 60.0
+    reset_after_s: float = 60.0
     attempts: int = 5
 
     def delay_s(self, failures: int) -> float:
@@ -200,7 +200,7 @@ class SupervisedService:
             self._give_up(how)
 
     def _retry(self, how: str) -> None:
-        if self.state == "ready" and time.monotonic() - self._since > self.backoff.forgive_s:
+        if self.state == "ready" and time.monotonic() - self._since > self.backoff.reset_after_s:
             self.failures = 0
         self.failures += 1
         self.last_exit = how

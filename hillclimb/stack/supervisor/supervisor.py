@@ -40,7 +40,7 @@ class Supervisor:
     _state: StackState = "starting"
     _error: str | None = None
     _stop_requests: int = 0
-    _bell: socket.socket | None = None
+    _wakeup: socket.socket | None = None
 
     def run(self) -> int:
         """Supervise until a stop signal; return 0 then, 1 if a service did not start.
@@ -66,7 +66,7 @@ class Supervisor:
             service = SupervisedService(spec, self.directory, self.backoff)
             service.adopt(previous.get(spec.name))
             self._services.append(service)
-        self._tell()
+        self._notify()
         self._write()
 
     def _tick(self) -> None:
@@ -79,7 +79,7 @@ class Supervisor:
                 # Written at once: a supervisor killed now must find its child again.
                 self._write()
                 changed = True
-        self._tell()
+        self._notify()
         if self._state == "starting" and all(s.satisfied for s in self._services):
             self._state = "ready"
             self._write()
@@ -116,7 +116,7 @@ class Supervisor:
         how = "killed, it did not stop in time" if killed else "stopped"
         self._announce(f"{service.spec.name}: {how} ({time.monotonic() - started:.1f} s)")
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for service in self._services:
             for line in service.news:
                 self._announce(line)
@@ -146,19 +146,19 @@ class Supervisor:
 
     def _wait(self, seconds: float) -> None:
         """Sleep until the next poll or any signal, such as a child's exit."""
-        assert self._bell is not None
-        select.select([self._bell], [], [], seconds)
+        assert self._wakeup is not None
+        select.select([self._wakeup], [], [], seconds)
         with suppress(BlockingIOError):
-            self._bell.recv(4096)
+            self._wakeup.recv(4096)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """Install signal handlers before the first child; a byte per signal wakes `_wait`."""
-        bell, clapper = socket.socketpair()
-        bell.settimeout(0)
-        clapper.settimeout(0)
-        self._bell = bell
-        old_wakeup = signal.set_wakeup_fd(clapper.fileno(), warn_on_full_buffer=False)
+        wakeup, sender = socket.socketpair()
+        wakeup.settimeout(0)
+        sender.settimeout(0)
+        self._wakeup = wakeup
+        old_wakeup = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         old = {number: signal.signal(number, self._request_stop) for number in STOP_SIGNALS}
         old[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _only_wake)
         try:
@@ -167,8 +167,8 @@ class Supervisor:
             for number, handler in old.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(old_wakeup)
-            bell.close()
-            clapper.close()
+            wakeup.close()
+            sender.close()
 
     def _request_stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_requests += 1

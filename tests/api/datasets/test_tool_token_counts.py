@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.datasets.tool_token_counts import tools_in_project, tools_like
+from api.datasets.tool_token_counts import tool_token_counts, tools_in_project
 from api.tables import Run
 from api.tables.database import Database
 from hillclimb.protocol.events import PromptsRendered
@@ -48,6 +48,6 @@ def test_runs_from_before_there_were_kinds_count_too(stage: Stage) -> None:
     stage.change(run_id, _without_kind)
     with stage.database.transaction() as session:
         (found,) = tools_in_project(session, PROJECT, "fleet").values()
-        assert tools_like(session, PROJECT, plan.spec) == {"booking": found}
+        assert tool_token_counts(session, PROJECT, plan.spec) == {"booking": found}
     assert found.tokens == 300
     assert found.source == f"counted by {run_id} (train, {plan.spec.model.source})"

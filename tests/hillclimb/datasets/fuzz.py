@@ -15,12 +15,12 @@ from typing import Any
 
 from hypothesis import settings
 
-from hillclimb.datasets.read.raw import FIELDS, KEPT_IN_METADATA
+from hillclimb.datasets.read.raw import FIELDS, METADATA_FIELDS
 
 fuzzed = settings(max_examples=int(os.environ.get("HILLCLIMB_FUZZ_EXAMPLES", "50")), deadline=None)
 NUM_JUNK = int(os.environ.get("HILLCLIMB_FUZZ_JUNK", "2500"))
 
-_NAMES = [*(name for names in FIELDS.values() for name in names), *KEPT_IN_METADATA, "tasks", "x"]
+_NAMES = [*(name for names in FIELDS.values() for name in names), *METADATA_FIELDS, "tasks", "x"]
 _TEXTS = [
     *("", " ", "a", "t1", "booking", "booking:v1", ":", "github", "tool_use", "Ünïcode\u2028"),
     *("\ud800", "a\udfffb", "\0", "line\nbreak", "x" * 600, "null", "[" * 2000, '{"a":1}', '{"a":'),

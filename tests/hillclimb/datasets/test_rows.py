@@ -22,7 +22,7 @@ from hillclimb.datasets.format.rows import (
     fingerprint,
     row_hash,
 )
-from hillclimb.datasets.read.raw import FIELDS, KEPT_IN_METADATA, read_row
+from hillclimb.datasets.read.raw import FIELDS, METADATA_FIELDS, read_row
 from hillclimb.datasets.read.reading import MAX_PROBLEMS, Reading
 from tests.hillclimb.datasets.fuzz import NUM_JUNK, fuzzed, junk_values
 
@@ -131,7 +131,7 @@ def test_what_validation_and_minifleet_need_is_kept_in_the_metadata() -> None:
     calls = [{"name": "search", "arguments": {"q": "hotel"}}]
     row = read(tool_calls=calls, template="cheapest", metadata={"template": "own"})
     assert row.metadata == {"tool_calls": calls, "template": "own"}
-    assert {"tool_calls", "template"} <= set(KEPT_IN_METADATA)
+    assert {"tool_calls", "template"} <= set(METADATA_FIELDS)
 
 
 @pytest.mark.parametrize(

@@ -111,19 +111,19 @@ def test_what_would_make_it_fit_is_said() -> None:
     plan = hardware_plan(qwen3_8b(H100X4, **COLOCATED))
     assert plan is not None
     (only,) = plan.candidates
-    assert only.remedies == (
+    assert only.suggestions == (
         "engines and learner on separate GPUs: engine.weight_transport nccl,"
         " engine.data_parallel_size 3, placement.learner_ranks 1, learner.cpu_offload true",
     )
     assert plan.refusal is not None
-    assert plan.refusal.endswith(f"It would fit with {only.remedies[0]}.")
+    assert plan.refusal.endswith(f"It would fit with {only.suggestions[0]}.")
 
 
 def test_one_change_is_enough_where_engines_are_apart_already() -> None:
     apart = qwen3_8b(H100X4, engine={"data_parallel_size": 2}, placement={"learner_ranks": 2})
     plan = hardware_plan(apart)
     assert plan is not None
-    words = plan.candidates[0].remedies
+    words = plan.candidates[0].suggestions
     assert "learner.cpu_offload true" in words
     assert "learner.lora {}, engine.weight_transport lora (only adapters are trained)" in words
     assert not any("max_sequence_length" in each for each in words), (
@@ -132,7 +132,7 @@ def test_one_change_is_enough_where_engines_are_apart_already() -> None:
     three = qwen3_8b(H100X4, engine={"data_parallel_size": 1}, placement={"learner_ranks": 3})
     plan = hardware_plan(three)
     assert plan is not None
-    shorter = [each for each in plan.candidates[0].remedies if "max_sequence_length" in each]
+    shorter = [each for each in plan.candidates[0].suggestions if "max_sequence_length" in each]
     assert shorter == [
         "rollout.max_sequence_length 49152, rollout.max_input_length 40960,"
         " learner.max_micro_tokens 49152"
@@ -168,7 +168,7 @@ def test_float32_on_a_gpu_holds_every_pair() -> None:
     assert found.fits is False
     plan = hardware_plan(spec)
     assert plan is not None
-    assert "learner.policy_dtype bfloat16" in plan.candidates[0].remedies
+    assert "learner.policy_dtype bfloat16" in plan.candidates[0].suggestions
 
 
 def test_asked_sizes_that_are_too_small_are_refused() -> None:

@@ -47,9 +47,9 @@ def test_each_alone_makes_a_spec_that_is_taken(
     spec = qwen3_8b(*machines, **sections)
     refused = hardware_plan(spec)
     assert refused is not None
-    (remedies,) = (each.remedies for each in refused.candidates)
-    assert any(offers in each for each in remedies), remedies
-    for words in remedies:
+    (suggestions,) = (each.suggestions for each in refused.candidates)
+    assert any(offers in each for each in suggestions), suggestions
+    for words in suggestions:
         changed = spec.model_dump(mode="json")
         for key, value in re.findall(r"([a-z]+[.][a-z_]+) ([^, ]+)", words):
             assign(changed, f"{key}={value}")

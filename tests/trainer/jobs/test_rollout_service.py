@@ -28,7 +28,7 @@ from trainer.attempt.timing import Clock
 from trainer.errors import EnvironmentOutage, StorageFull
 from trainer.jobs.rollout_service import RolloutService
 from trainer.rollouts.groups.collector import Collector
-from trainer.rollouts.records.skipped import unstarted
+from trainer.rollouts.records.skipped import skipped_rollout
 
 TASKS = [a_task(f"t{i}") for i in range(4)]
 
@@ -104,7 +104,9 @@ async def test_rollouts_that_were_never_begun_do_not_hide_an_environment_in_trou
         [a_task(f"t{i}") for i in range(40)],
     )
     rolled = await rollout_service.collector.collect(tasks[:1], a_request())
-    late = tuple((unstarted(task, 0, a_request(), attempt=1, why="late"),) for task in tasks[1:])
+    late = tuple(
+        (skipped_rollout(task, 0, a_request(), attempt=1, why="late"),) for task in tasks[1:]
+    )
     await rollout_service.record((*rolled, *late), a_request())
     (event,) = here.events(EnvDegraded)
     assert isinstance(event, EnvDegraded)

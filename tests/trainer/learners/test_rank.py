@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 from transformers import Qwen3ForCausalLM
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
@@ -55,17 +56,20 @@ def test_recomputed_activations_and_chunks_change_no_bit_or_next_to_none() -> No
         torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-4)
 
 
-def test_shards_kept_in_the_machines_memory_change_no_bit() -> None:
+def test_shards_kept_in_the_machines_memory_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU no tensor shows where its shard is: what FSDP was asked for does."""
+    asked: list[bool] = []
+
+    def noted(module: torch.nn.Module, *, offload_policy: OffloadPolicy, **options: Any) -> object:
+        asked.append(isinstance(offload_policy, CPUOffloadPolicy))
+        return fully_shard(module, offload_policy=offload_policy, **options)
+
+    monkeypatch.setattr("trainer.learners.model.sharding.fully_shard", noted)
     expected = weights_after_two_steps(rank())
-    learner = rank(cpu_offload=True)
-    groups = [
-        module._get_fsdp_state()._fsdp_param_group
-        for module in learner._models.policy.modules()
-        if isinstance(module, FSDPModule)
-    ]
-    assert groups
-    assert all(each.offload_to_cpu for group in groups if group for each in group.fsdp_params)
-    offloaded = weights_after_two_steps(learner)
+    num_modules = len(asked)
+    assert asked == [False] * num_modules
+    offloaded = weights_after_two_steps(rank(cpu_offload=True))
+    assert asked[num_modules:] == [True] * num_modules
     assert all(torch.equal(tensor, expected[name]) for name, tensor in offloaded.items())
 
 

@@ -12,7 +12,7 @@ from api.scheduling.attempts import AttemptEnd, end_attempt
 from api.tables import Cluster
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import EndReport, NodePlan
-from hillclimb.protocol.node_messages import NodeAlive, NodeEnd, NodeStop, NodeTaken
+from hillclimb.protocol.node_messages import NodeAlive, NodeClaim, NodeEnd, NodeStop
 from hillclimb.protocol.rundir import NodeFile, node_file, run_key
 from tests.api.clusters.renting import NONCE, OTHER_NONCE, Rented, rent
 from tests.worker.run_simulation import PROJECT, START, RunSimulation
@@ -169,7 +169,7 @@ def test_a_torn_note_is_as_if_it_was_not_there(sim: RunSimulation, cluster_sim: 
 def test_a_node_that_can_speak_is_looked_for_only_when_it_is_silent(sim: RunSimulation) -> None:
     near = rent(sim.context.database, PROJECT, now=START)
     assert sweep(sim) == 0
-    write(sim, near, "taken", NodeTaken(nonce=NONCE))
+    write(sim, near, "claim", NodeClaim(nonce=NONCE))
     assert sweep(sim) == 0, "the code alone lets it in"
     assert not sim.context.store.exists(key(near, "plan"))
 

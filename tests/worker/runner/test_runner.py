@@ -18,13 +18,6 @@ RUN = "run_0123456789"
 
 
 @pytest.fixture
-def service() -> Iterator[ScriptedService]:
-    scripted = ScriptedService()
-    yield scripted
-    scripted.stop()
-
-
-@pytest.fixture
 def bench(tmp_path: Path, service: ScriptedService) -> Iterator[Bench]:
     made = Bench(folder=tmp_path, url=service.url, token=TOKEN)
     made.prepare()

@@ -50,13 +50,6 @@ def fleet() -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def service() -> Iterator[ScriptedService]:
-    scripted = ScriptedService()
-    yield scripted
-    scripted.stop()
-
-
-@pytest.fixture
 def bench(tmp_path: Path, service: ScriptedService, fleet: httpx.Client) -> Iterator[Bench]:
     made = Bench(folder=tmp_path, url=service.url, token=TOKEN, environment={"FLEET_API_KEY": KEY})
     made.prepare()

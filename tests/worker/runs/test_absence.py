@@ -33,7 +33,7 @@ def rounds_for(sim: RunSimulation, seconds: float, *held: str) -> None:
 def test_a_trainer_is_neither_late_nor_lost_after_an_outage_of_the_database(
     sim: RunSimulation, status: RunStatus
 ) -> None:
-    run_id = sim.running() if status is S.RUNNING else claimed(sim)
+    run_id = sim.running() if status is S.RUNNING else sim.claimed()
     one_round(sim)
     attempt_id = sim.attempts(run_id)[0].id
     sim.advance(OUTAGE_S)
@@ -98,7 +98,7 @@ def test_what_the_api_left_behind_is_held_on_in_few_writes(sim: RunSimulation) -
 @pytest.mark.invariant("an outage does not hide a silent trainer for good")
 @pytest.mark.usefixtures("api")
 def test_a_trainer_that_says_nothing_is_ended_after_an_outage_too(sim: RunSimulation) -> None:
-    run_id = claimed(sim)
+    run_id = sim.claimed()
     one_round(sim)
     attempt_id = sim.attempts(run_id)[0].id
     sim.advance(OUTAGE_S)
@@ -113,7 +113,7 @@ def test_a_trainer_that_says_nothing_is_ended_after_an_outage_too(sim: RunSimula
 
 
 def test_a_pause_in_the_clock_that_is_not_long_forgives_nothing(sim: RunSimulation) -> None:
-    run_id = claimed(sim)
+    run_id = sim.claimed()
     attempt_id = sim.attempts(run_id)[0].id
     one_round(sim)
     before = sim.run(run_id).deadline_at
@@ -121,11 +121,3 @@ def test_a_pause_in_the_clock_that_is_not_long_forgives_nothing(sim: RunSimulati
     sim.heartbeat(attempt_id)
     one_round(sim)
     assert sim.run(run_id).deadline_at == before
-
-
-def claimed(sim: RunSimulation) -> str:
-    sim.register()
-    run_id = sim.submit()
-    sim.reconcile(run_id)
-    assert sim.claim() is not None
-    return run_id

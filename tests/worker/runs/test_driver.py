@@ -60,7 +60,7 @@ def test_offer_that_nobody_claims_goes_back_to_the_queue(sim: RunSimulation) -> 
 def test_silent_trainer_is_killed_then_its_attempt_ends_and_the_next_is_offered(
     sim: RunSimulation, silent_from: RunStatus, reason: str
 ) -> None:
-    run_id = sim.running() if silent_from is S.RUNNING else _claimed(sim)
+    run_id = sim.running() if silent_from is S.RUNNING else sim.claimed()
     assert sim.status(run_id) is silent_from
     attempt_id = sim.attempts(run_id)[0].id
     _alive_for(sim, DEADLINES_S[silent_from] or 0, attempt_id)
@@ -239,14 +239,6 @@ def test_sweep_finds_the_run_whose_bell_was_lost(sim: RunSimulation) -> None:
     sim.advance(10)
     with sim.context.database.transaction() as session:
         assert due_runs(session, now=sim.now) == [run_id]
-
-
-def _claimed(sim: RunSimulation) -> str:
-    sim.register()
-    run_id = sim.submit()
-    sim.reconcile(run_id)
-    assert sim.claim() is not None
-    return run_id
 
 
 def _alive_for(sim: RunSimulation, seconds: float, attempt_id: str) -> None:

@@ -338,6 +338,8 @@ def test_zombie_that_stays_silent_is_killed_by_its_runner(whole: Whole) -> None:
         end = AttemptEnd(reason=ReasonCode.RUNNER_LOST, message="declared lost by the test")
         attempts.end_attempt(session, run, attempt, end, now=utc_now())
     whole.bench.until(gone(zombie))
+    assert gone(zombie)()
+    assert not whole.where().exit.exists(), "it had no time to leave by itself"
 
 
 def test_stopped_runner_and_a_new_one_go_on_from_the_checkpoint_of_the_stop(

@@ -22,7 +22,14 @@ import httpx
 import pytest
 
 from hillclimb.spec.backend.skypilot import CandidateSpec, TrainerInstall
-from worker.skypilot.port import CloudError, CloudsError, CloudsUnreachable, ClusterPlan, ErrorKind
+from worker.skypilot.port import (
+    CloudError,
+    CloudsError,
+    CloudsUnreachable,
+    ClusterPlan,
+    ErrorKind,
+    RequestState,
+)
 from worker.skypilot.secrets_staging import SecretsStaging
 
 pytestmark = [
@@ -99,7 +106,7 @@ def test_a_secret_is_in_a_file_alone_and_that_is_gone_when_it_is_not_needed(
     """A server that the client takes for its own reads the file long after it was asked."""
     seen: list[dict[str, Any]] = []
 
-    def launch(task: Any, cluster_name: str) -> str:
+    def accept(task: Any, cluster_name: str) -> str:
         seen.append(task.to_yaml_config())
         file = Path(seen[0]["file_mounts"]["~/secrets/att_1.json"])
         assert file.is_relative_to(tmp_path)
@@ -109,19 +116,26 @@ def test_a_secret_is_in_a_file_alone_and_that_is_gone_when_it_is_not_needed(
             archive.write(b"do-not-tell")
         return f"launch of {cluster_name}"
 
-    record = SimpleNamespace(request_id="r1", status="SUCCEEDED", cluster_name="hc-test-run-1")
-    monkeypatch.setattr(skypilot.sdk, "launch", launch)
+    def get(request_id: str) -> None:
+        raise skypilot.exceptions.RequestCancelled(request_id)
+
+    staged = tmp_path / "launches"
+    record = launch("r1", "RUNNING")
+    monkeypatch.setattr(skypilot.sdk, "launch", accept)
     monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: [record])
     monkeypatch.setattr(skypilot.server_common, "is_api_server_local", lambda: is_local)
-    clouds = skypilot.SkyPilotClouds("hc-", SecretsStaging(tmp_path / "launches"))
-    monkeypatch.setattr(clouds, "_final_report", lambda *_: "ended")
-    monkeypatch.setattr(clouds, "_logged_offers", lambda *_: ())
+    monkeypatch.setattr(skypilot.sdk, "stream_and_get", lambda *_, **__: None)
+    monkeypatch.setattr(skypilot.sdk, "get", get)
+    clouds = skypilot.SkyPilotClouds("hc-", SecretsStaging(staged))
     assert clouds.launch(plan(ON_LAMBDA)) == "launch of hc-test-run-1"
     assert "do-not-tell" not in json.dumps(seen, default=str)
     assert "TOKEN" not in json.dumps(seen, default=str)
-    assert any((tmp_path / "launches").iterdir()) is is_local
-    assert clouds.get_launch("r1") == "ended"
-    assert list((tmp_path / "launches").iterdir()) == []
+    assert any(staged.iterdir()) is is_local
+    assert clouds.get_launch("r1").state is RequestState.WORKING
+    assert any(staged.iterdir()) is is_local, "machines may not be up yet"
+    record.status = "CANCELLED"
+    assert clouds.get_launch("r1").state is RequestState.FAILED
+    assert list(staged.iterdir()) == []
 
 
 def test_the_most_that_may_be_paid_is_said_by_node(skypilot: ModuleType) -> None:

@@ -20,7 +20,7 @@ from trainer.jobs.prompt_preview import PromptPreview
 from trainer.jobs.rollout_service import RolloutResults, RolloutService
 from trainer.jobs.train.evals.evaluation import interleave_environments
 from trainer.rollouts.records.operations import env_health
-from trainer.rollouts.records.skipped import unstarted
+from trainer.rollouts.records.skipped import skipped_rollout
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.rollouts.training_request import training_temperatures
 from trainer.rollouts.worker import CLOSE_TIMEOUT_S
@@ -119,7 +119,7 @@ class Prober:
         return tuple(
             tuple(
                 by_sample.get((task.key, index))
-                or unstarted(task, index, request, attempt=attempt, why=CUT_SHORT)
+                or skipped_rollout(task, index, request, attempt=attempt, why=CUT_SHORT)
                 for index in range(request.n_samples_per_prompt)
             )
             for task in tasks

@@ -8,7 +8,7 @@ import torch
 
 from hillclimb.environment.base import EnvProvider
 from hillclimb.process.lazy_imports import gc_paused_import
-from hillclimb.protocol.rundir import MODEL, RESUME
+from hillclimb.protocol.rundir import MODEL, POLICY, RESUME
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
@@ -29,9 +29,6 @@ from trainer.jobs.startup_event import StartupInfo, emit_started
 from trainer.jobs.train.checkpoints import Saved, fetch
 from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers
-
-_POLICY = "policy"
-"""Hugging Face directory inside a checkpoint."""
 
 
 def build_prober(context: AttemptContext, provider: EnvProvider | None = None) -> Prober:
@@ -91,8 +88,8 @@ def _fetch_policy(context: AttemptContext) -> tuple[Path, Saved | None]:
     if context.resume_from is None:
         return resolve_source(context.spec.model.source, context.dir.path / MODEL), None
     directory = context.dir.path / RESUME
-    saved = fetch(context.store, context.resume_from, directory, only=f"{_POLICY}/")
-    return directory / _POLICY, saved
+    saved = fetch(context.store, context.resume_from, directory, only=f"{POLICY}/")
+    return directory / POLICY, saved
 
 
 def _without_learner(spec: RunSpec) -> RunSpec:

@@ -83,7 +83,7 @@ class Checkpoints:
         self._still_current = still_current
         self._own_keys: set[str] = set()
         """Keys of the checkpoints that are being saved or were, and are not deleted. A deletion
-        beside a save takes none of them for torn, whatever its listing showed before."""
+        beside a save takes none of them for incomplete, whatever its listing showed before."""
 
     def save(self, position: Position, write: Callable[[Path], None]) -> Saved:
         """Let `write` put its files into a directory and make a checkpoint of it; see `begin`."""
@@ -170,8 +170,8 @@ class Checkpoints:
             StoreError: the store does not answer.
             AttemptSuperseded: a newer attempt owns the run.
         """
-        torn = [self._path(key) for key in sorted(self._torn())]
-        for path in (*torn, *map(self._path, self._superfluous(keep_last))):
+        incomplete = [self._path(key) for key in sorted(self._incomplete())]
+        for path in (*incomplete, *map(self._path, self._superfluous(keep_last))):
             self._still_current()
             key = run_key(self._run_id, path)
             self._own_keys.discard(key)
@@ -199,7 +199,7 @@ class Checkpoints:
     def _path(self, key: str) -> str:
         return key.removeprefix(run_key(self._run_id) + "/")
 
-    def _torn(self) -> set[str]:
+    def _incomplete(self) -> set[str]:
         """Keys of directories without a manifest that no attempt will complete any more."""
         directories = _directories(self._store, self._run_id)
         return {

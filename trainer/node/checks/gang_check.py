@@ -41,7 +41,7 @@ class GangCheck:
             ("trainer.node.checks.node_check", "--ip", gang.own_ip)
             if gang.is_alone
             else (
-                *("trainer.workers.ray.survey", "--address", self.address),
+                *("trainer.workers.ray.check_nodes", "--address", self.address),
                 *("--nodes", str(len(gang.ips)), "--wait", str(self.settings.gather_s)),
             )
         )
@@ -74,8 +74,8 @@ class GangCheck:
 
     @property
     def _file(self) -> Path:
-        return self.settings.own_dir / "survey.json"
+        return self.settings.own_dir / "checks.json"
 
     @property
     def _log(self) -> Path:
-        return self.settings.own_dir / "survey.log"
+        return self.settings.own_dir / "checks.log"

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError
 from hillclimb.protocol.launch import Action, EndReport, NodePlan
-from hillclimb.protocol.node_messages import NodeAlive, NodeEnd, NodeStop, NodeTaken
+from hillclimb.protocol.node_messages import NodeAlive, NodeClaim, NodeEnd, NodeStop
 from hillclimb.protocol.rundir import NodeFile, node_file, run_key
 from trainer.node.errors import AttemptOver, ServiceUnreachable, TokenUnknown
 
@@ -62,13 +62,13 @@ class BlobTransport:
         plan = self._read("plan", NodePlan)
         if plan is None:
             raise ServiceUnreachable(f"{self._key('plan')} does not exist yet")
-        claim = NodeTaken(nonce=nonce)
+        claim = NodeClaim(nonce=nonce)
         try:
-            if self.store.put_if_absent(self._key("taken"), claim.model_dump_json().encode()):
+            if self.store.put_if_absent(self._key("claim"), claim.model_dump_json().encode()):
                 return plan
         except StoreError as error:
             raise ServiceUnreachable(str(error)) from error
-        if self._read("taken", NodeTaken) != claim:
+        if self._read("claim", NodeClaim) != claim:
             raise AttemptOver(f"another job has attempt {self.attempt}")
         return plan
 

@@ -20,10 +20,10 @@ def staleness_metrics(batch: RolloutBatch, *, version: int, bound: int) -> dict[
         for rollout in group
         if (versions := _versions(rollout.trajectory))
     ]
-    num_kept, num_dropped = len(batch.groups), len(batch.dropped)
+    num_groups, num_dropped = len(batch.groups), len(batch.dropped)
     metrics = {
         "async/num_groups_ahead": float(batch.num_in_flight),
-        "async/keep_rate": num_kept / (num_kept + num_dropped),
+        "async/keep_rate": num_groups / (num_groups + num_dropped),
     }
     if not versions_of:
         return metrics

@@ -14,7 +14,7 @@ def rollout_id(attempt: int, request: RolloutRequest, task: Task, sample_index: 
     return f"{place}/{task.key}/{sample_index}"
 
 
-def unstarted(
+def skipped_rollout(
     task: Task, sample_index: int, request: RolloutRequest, *, attempt: int, why: str
 ) -> Rollout:
     """Return an ungraded rollout that was not started, or not ended, for the reason `why`."""

@@ -75,9 +75,9 @@ def bounds_of(request: LossInput) -> tuple[float, float]:
     config = dict(request.loss_fn_config or {})
     low, high = config.pop(LOW, DEFAULT_BOUNDS[0]), config.pop(HIGH, DEFAULT_BOUNDS[1])
     has_bounds = request.loss_fn in ("ppo", "cispo")
-    strangers = sorted(config) if has_bounds else sorted(request.loss_fn_config or {})
-    if strangers:
-        raise RequestRefused(f"the loss {request.loss_fn} has no setting {strangers[0]}")
+    unknown = sorted(config) if has_bounds else sorted(request.loss_fn_config or {})
+    if unknown:
+        raise RequestRefused(f"the loss {request.loss_fn} has no setting {unknown[0]}")
     if not low < high:
         raise RequestRefused(f"{LOW} ({low:g}) must be smaller than {HIGH} ({high:g})")
     return low, high

@@ -26,6 +26,7 @@ from api.admission.imports.errors import ImportRejected
 from api.admission.imports.metrics import MAX_METRICS, is_metrics
 from api.admission.imports.wandb.options import WandbOptions, imported_spec, place_of_metric
 from api.tables import Run
+from hillclimb.blobs.archive.gzip_file import GZIP_MAGIC
 from hillclimb.protocol.events import EvalCompleted, Event, StepCompleted
 from hillclimb.protocol.payloads.runs import OriginPayload
 from hillclimb.spec.section import ENV_KEY_PATTERN
@@ -36,7 +37,6 @@ MAX_STEP = 10_000_000
 MAX_STEPS = 100_000
 MAX_VALUES = 1_000_000
 MAX_ENVIRONMENTS = 64
-GZIP_SIGNATURE = b"\x1f\x8b"
 DAMAGED = (OSError, EOFError, zlib.error)
 _ENV = re.compile(r"(?:reward|environment|eval)/([^/]+)/.+")
 _PASS_AT = re.compile(r".*/pass_at_([1-9][0-9]{0,2})")
@@ -142,7 +142,7 @@ def _read(path: Path, options: WandbOptions, max_bytes: int) -> _History:
 
 def _open(path: Path) -> BinaryIO:
     with path.open("rb") as file:
-        is_packed = file.read(len(GZIP_SIGNATURE)) == GZIP_SIGNATURE
+        is_packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     if is_packed:
         return cast("BinaryIO", io.BufferedReader(gzip.open(path, "rb")))
     return path.open("rb")

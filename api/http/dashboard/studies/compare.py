@@ -13,7 +13,7 @@ from api.http.dashboard.run.run_list import VERDICT_TONES
 
 __all__ = ["VERDICT_TONES", "compare_contents"]
 
-MAX_SHOWN = 50
+MAX_ROWS = 50
 """Tasks that the page lists per direction; the API has up to 200."""
 
 
@@ -40,8 +40,8 @@ def compare_contents(facts: Mapping[str, Any], decoding: str) -> dict[str, Any]:
             }
             for each in facts["config_diff"]
         ],
-        "lost": [_flip(each, a["run_id"], b["run_id"]) for each in table["lost"][:MAX_SHOWN]],
-        "gained": [_flip(each, a["run_id"], b["run_id"]) for each in table["gained"][:MAX_SHOWN]],
+        "lost": [_flip(each, a["run_id"], b["run_id"]) for each in table["lost"][:MAX_ROWS]],
+        "gained": [_flip(each, a["run_id"], b["run_id"]) for each in table["gained"][:MAX_ROWS]],
         "num_lost": len(table["lost"]),
         "num_gained": len(table["gained"]),
         "alone": (table["num_tasks_of_a_alone"], table["num_tasks_of_b_alone"]),

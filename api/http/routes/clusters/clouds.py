@@ -75,7 +75,7 @@ def list_orphans(services: ServicesDep, caller: Admin) -> OrphanList:
     responses={**documented(*REFUSALS, KINDS[OrphanNotFound])},
 )
 def terminate_orphan(services: ServicesDep, caller: Admin, name: str) -> OrphanPayload:
-    """Terminate it at the next sweep: without the grace period, also in a dry run. Idempotent."""
+    """Terminate it at the next cluster sweep: without grace, also in a dry run. Idempotent."""
     with services.database.transaction() as session:
         orphan = orphaned_clusters.request_termination(
             session, name, actor=caller.actor, now=utc_now()

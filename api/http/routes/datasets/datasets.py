@@ -116,7 +116,7 @@ async def create_version(
             project_id=caller.project_id,
             name=name,
             actor=caller.actor,
-            request=await services.lanes.works.run(partial(parse_request, upload.options)),
+            request=await services.dataset_pools.works.run(partial(parse_request, upload.options)),
             upload=upload.path,
             key=RequestKey(
                 project_id=caller.project_id,
@@ -129,7 +129,7 @@ async def create_version(
             else None,
         )
         make = partial(creation.create_version, creation_context(services), order)
-        answer, replayed = await services.lanes.works.run(make)
+        answer, replayed = await services.dataset_pools.works.run(make)
     number = answer.response["number"]
     headers = {"Location": f"/v1/datasets/{name}/versions/{number}"}
     if replayed:
@@ -249,7 +249,7 @@ async def list_tasks(  # noqa: PLR0913 - one parameter per filter
             )
         )
 
-    return await services.lanes.reads.run(read)
+    return await services.dataset_pools.reads.run(read)
 
 
 @router.get(
@@ -269,7 +269,7 @@ async def get_task(
             pass
         return TaskPayload.of(rows.find_task(services.store, version, key))
 
-    return await services.lanes.reads.run(read)
+    return await services.dataset_pools.reads.run(read)
 
 
 @router.get(
@@ -298,7 +298,7 @@ async def download_file(
             # The open file outlives its name, so nothing is left on disk if the client disconnects.
             return version.number, *stream_file(path)
 
-    version_number, size, chunks = await services.lanes.reads.run(read)
+    version_number, size, chunks = await services.dataset_pools.reads.run(read)
     headers = {
         "Content-Length": str(size),
         "Content-Disposition": f'attachment; filename="{name}-{version_number}-{FILES[file]}"',
@@ -332,7 +332,7 @@ async def diff_versions(
         names = {"before": f"{first}@{base}", "after": f"{name}@{after.number}"}
         return DiffPayload.of({**names, **changes})
 
-    return await services.lanes.works.run(compare)
+    return await services.dataset_pools.works.run(compare)
 
 
 @router.post(
@@ -363,7 +363,7 @@ async def lint_version(
         )
         return FindingList.of(as_list(findings, name=name, number=version.number))
 
-    return await services.lanes.works.run(lint)
+    return await services.dataset_pools.works.run(lint)
 
 
 @contextmanager

@@ -76,8 +76,8 @@ async def import_skyrl_dump(
             options,
             max_bytes=services.settings.dataset_unpacked_mb * 1_000_000,
         )
-        run_id, is_new = await services.lanes.imports.run(work)
-    return await services.lanes.imports.run(
+        run_id, is_new = await services.dataset_pools.imports.run(work)
+    return await services.dataset_pools.imports.run(
         partial(_answer, services, caller, run_id, is_new=is_new)
     )
 
@@ -101,8 +101,8 @@ async def import_capsule_file(
     with tempfile.TemporaryDirectory(prefix="hillclimb-upload-") as folder:
         path = await receive_file(request, Path(folder))
         work = partial(import_capsule, _context(services, caller), path)
-        run_id, is_new = await services.lanes.imports.run(work)
-    return await services.lanes.imports.run(
+        run_id, is_new = await services.dataset_pools.imports.run(work)
+    return await services.dataset_pools.imports.run(
         partial(_answer, services, caller, run_id, is_new=is_new)
     )
 
@@ -135,8 +135,8 @@ async def import_wandb_history(
             options,
             max_bytes=services.settings.dataset_unpacked_mb * 1_000_000,
         )
-        run_id, is_new = await services.lanes.imports.run(work)
-    return await services.lanes.imports.run(
+        run_id, is_new = await services.dataset_pools.imports.run(work)
+    return await services.dataset_pools.imports.run(
         partial(_answer, services, caller, run_id, is_new=is_new)
     )
 

@@ -65,7 +65,7 @@ async def diff_page(
         return show_page("dataset_diff", **contents)
 
     try:
-        return await services.lanes.works.run(compare)
+        return await services.dataset_pools.works.run(compare)
     except DatasetNotFound as error:
         return show_page("problem", status=404, title="No such version", detail=str(error))
     except (DatasetTooLarge, DatasetsBusy) as error:

@@ -22,7 +22,7 @@ from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.runs import RunSummary
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-RESTING = ENDED | {"paused"}
+AT_REST = ENDED | {"paused"}
 """Statuses in which nothing happens until somebody acts."""
 POLL_S = 1.0
 MAX_WAIT_S = 300
@@ -127,7 +127,7 @@ def watch(call: ToolContext, request: WatchArguments) -> Json:
     """Wait until the run has ended or paused, or the time is over; return what happened."""
     deadline = time.monotonic() + request.wait_s
     run = call.client.run(request.run_id)
-    while run.status not in RESTING and (left := deadline - time.monotonic()) > 0:
+    while run.status not in AT_REST and (left := deadline - time.monotonic()) > 0:
         if call.stopping.wait(min(POLL_S, left)):
             break
         run = call.client.run(request.run_id)

@@ -31,7 +31,7 @@ VERDICT_STYLE = {
     "inconclusive": "yellow",
 }
 COLUMNS = ("environment", "n>", "pass@1>", "signal>", "best G>", "infra>", "call p95>", "verdict")
-SHOWN_SIZES = (2, 4, 6, 8, 10, 12, 16)
+TABLE_SIZES = (2, 4, 6, 8, 10, 12, 16)
 
 
 @main.command()
@@ -86,7 +86,7 @@ def print_probe(report: ProbePayload) -> None:
         if env.verdict != "informative":
             print_text(f"{key}: {env.why}", style="dim")
     out.print("\nshare of groups with signal, by rollouts per prompt")
-    columns = ["environment", *(f"{size}>" for size in SHOWN_SIZES)]
+    columns = ["environment", *(f"{size}>" for size in TABLE_SIZES)]
     print_table(table(columns, [_shares(key, env) for key, env in environments.items()]))
     print_text(f"advice: {report.advice}")
 
@@ -126,7 +126,7 @@ def _row(key: str, env: EnvProbePayload) -> list[object]:
 
 def _shares(key: str, env: EnvProbePayload) -> list[object]:
     by_size = {share.group_size: share.value for share in env.shares}
-    return [key, *(_share(by_size[size]) for size in SHOWN_SIZES)]
+    return [key, *(_share(by_size[size]) for size in TABLE_SIZES)]
 
 
 def _share(value: float | None) -> str:

@@ -99,26 +99,26 @@ def _has_failed_status(fields: Mapping[str, JsonValue]) -> bool:
     return fields.keys() == {"detail"}
 
 
-def _words_of(value: JsonValue, *, is_said: bool = False, depth: int = 0) -> Iterator[str]:
+def _words_of(value: JsonValue, *, is_fault_text: bool = False, depth: int = 0) -> Iterator[str]:
     """Yield the texts and codes under keys that say what went wrong."""
-    if isinstance(value, str) and is_said:
+    if isinstance(value, str) and is_fault_text:
         yield value
     if depth > MAX_DEPTH:
         return
     if isinstance(value, list):
         for item in value[:20]:
-            yield from _words_of(item, is_said=is_said, depth=depth + 1)
+            yield from _words_of(item, is_fault_text=is_fault_text, depth=depth + 1)
     if isinstance(value, dict):
         for key, content in value.items():
-            yield from _words_under(key, content, is_said=is_said, depth=depth)
+            yield from _words_under(key, content, is_fault_text=is_fault_text, depth=depth)
 
 
-def _words_under(key: str, content: JsonValue, *, is_said: bool, depth: int) -> Iterator[str]:
+def _words_under(key: str, content: JsonValue, *, is_fault_text: bool, depth: int) -> Iterator[str]:
     says = key.lower().replace("_", "") in _SAYS
     if says and isinstance(content, str | int) and not isinstance(content, bool):
         yield f"{key}: {content}"
     elif says or isinstance(content, dict | list):
-        yield from _words_of(content, is_said=says or is_said, depth=depth + 1)
+        yield from _words_of(content, is_fault_text=says or is_fault_text, depth=depth + 1)
 
 
 _STATUS_NAME = re.compile(

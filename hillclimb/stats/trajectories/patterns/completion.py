@@ -11,7 +11,7 @@ from hillclimb.stats.trajectories.patterns.refusals import kind_of
 from hillclimb.stats.trajectories.patterns.responses import is_answered
 
 MIN_CALLS = 2
-_DOUBT = any_of(
+_HEDGING = any_of(
     (
         r"\b(?:could|can|did|does|do|was|were|is|are|has|have|had|would|should|will|may|"
         r"might)(?: not|n't)\b"
@@ -95,7 +95,7 @@ def false_completion(conversation: Conversation) -> Evidence | None:
         return None
     text = conversation.turns[-1].text
     plain = unquoted(" ".join(text.casefold().replace("\u2019", "'").split()))
-    if not _CLAIM.search(plain) or _DOUBT.search(plain):
+    if not _CLAIM.search(plain) or _HEDGING.search(plain):
         return None
     return Evidence.at((len(conversation.turns) - 1,), text)
 

@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BLOCK = 128
-LANES = 8
+NUM_SUMS = 8
 
 
 def pairwise_sum(values: Sequence[float]) -> float:
     """Return numpy's sum of a contiguous float64 array."""
     count = len(values)
-    if count < LANES:
+    if count < NUM_SUMS:
         total = 0.0
         for value in values:
             total += value
         return total
     if count > BLOCK:
         half = count // 2
-        half -= half % LANES
+        half -= half % NUM_SUMS
         return pairwise_sum(values[:half]) + pairwise_sum(values[half:])
-    lanes = list(values[:LANES])
-    whole = count - count % LANES
-    for start in range(LANES, whole, LANES):
-        for lane in range(LANES):
-            lanes[lane] += values[start + lane]
-    first = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
-    total = first + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]))
+    sums = list(values[:NUM_SUMS])
+    whole = count - count % NUM_SUMS
+    for start in range(NUM_SUMS, whole, NUM_SUMS):
+        for column in range(NUM_SUMS):
+            sums[column] += values[start + column]
+    first = (sums[0] + sums[1]) + (sums[2] + sums[3])
+    total = first + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
     for value in values[whole:]:
         total += value
     return total

@@ -361,7 +361,7 @@ def test_too_many_imports_at_once_are_told_to_wait(served: Served, bring: Import
     app = served.server.config.app
     assert isinstance(app, FastAPI)
     pool = BoundedPool(threads=1, waiting=0, busy=ImportsBusy, requests="imports")
-    app.state.services = replace(app.state.services, lanes=DatasetPools(imports=pool))
+    app.state.services = replace(app.state.services, dataset_pools=DatasetPools(imports=pool))
     response = bring()
     assert (response.status_code, response.json()["code"]) == (503, "imports_busy")
     assert "Too many imports are waiting" in response.json()["detail"]

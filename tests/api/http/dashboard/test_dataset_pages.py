@@ -108,7 +108,7 @@ def test_a_difference_waits_in_the_lane_of_long_work(served: Served) -> None:
     app = served.server.config.app
     assert isinstance(app, FastAPI)
     full = DatasetPools(works=BoundedPool(threads=1, waiting=0))
-    app.state.services = replace(app.state.services, lanes=full)
+    app.state.services = replace(app.state.services, dataset_pools=full)
     text = page(served, "/datasets/fleet/versions/2/diff/1", status=503)
     assert "Too many dataset requests are waiting" in text
 

@@ -14,10 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-from sqlalchemy import select
+from sqlalchemy import create_engine, select
+from sqlalchemy.event import listen, remove
+from sqlalchemy.orm import Session
 
 from api.runs import store
 from api.runs.journal import Draft, append
+from api.runs.status import TERMINAL
 from api.tables import Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
 from tests.api.fixtures.serving import SECRET, Served
@@ -213,9 +216,29 @@ def _stop_in_mid_stream(process: subprocess.Popen[str], url: str, key: str) -> l
         return list(lines)
 
 
-def test_the_run_is_marked_ended_before_its_end_is_announced(story: Story, served: Served) -> None:
+def test_nobody_sees_the_end_of_a_run_that_is_not_marked_ended(
+    story: Story, story_url: str, served: Served
+) -> None:
+    """A commit notifies the streams: what another connection sees after each is what they send."""
     run_id = story.running()
-    story.finish(run_id, 12, ReasonCode.SPEC_REJECTED, message="no")
+    seen: list[tuple[bool, bool]] = []
+    engine = create_engine(story_url)
+
+    def look(_: Session) -> None:
+        moves = select(RunEvent.data).where(
+            RunEvent.run_id == run_id, RunEvent.type == "run.status_changed"
+        )
+        with engine.connect() as other:
+            newest = other.scalars(moves.order_by(RunEvent.seq.desc()).limit(1)).one()
+            ended_at = other.scalar(select(Run.ended_at).where(Run.id == run_id))
+        seen.append((newest["to"] in TERMINAL, ended_at is not None))
+
+    listen(Session, "after_commit", look)
+    try:
+        story.finish(run_id, 12, ReasonCode.SPEC_REJECTED, message="no")
+    finally:
+        remove(Session, "after_commit", look)
+        engine.dispose()
+    assert set(seen) <= {(False, False), (True, True)}
+    assert seen[-1] == (True, True)
     read_to_the_end(served, f"/v1/runs/{run_id}/events/stream", 0, 0.0)
-    with story.database.transaction() as session:
-        assert session.get_one(Run, run_id).ended_at is not None

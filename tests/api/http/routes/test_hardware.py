@@ -107,7 +107,7 @@ async def test_prices_are_asked_for_by_the_first_plan_and_known_to_the_next(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     first = await planned(client, body(LAMBDA, num_nodes=2))
-    assert (first["hourly_usd"], first["longest_usd"], first["run_usd"]) == (None, None, None)
+    assert (first["hourly_usd"], first["longest_usd"]) == (None, None)
     assert first["prices"] == {
         "as_of": None,
         "is_awaited": True,
@@ -118,7 +118,6 @@ async def test_prices_are_asked_for_by_the_first_plan_and_known_to_the_next(
     assert known["hourly_usd"] == {"low": 47.84, "high": 63.84}
     assert known["max_hours"] == 10
     assert known["longest_usd"] == {"low": pytest.approx(478.4), "high": pytest.approx(638.4)}
-    assert (known["run_hours"], known["run_usd"]) == (None, None), "no step was measured"
     assert known["prices"]["summary"] == "Prices by the clouds' catalogs, just now."
     assert answer(database, 1.0) == 0
 

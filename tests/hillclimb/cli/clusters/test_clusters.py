@@ -123,7 +123,7 @@ def test_strays_are_listed_without_ending_any_and_ended_by_name(hc: Invoke, stor
     listed = from_json(hc("orphans", "--json"))["data"][0]
     assert listed["terminate_requested_at"] is None
     assert (
-        "at the next sweep, requested by key:test"
+        "at the next cluster sweep, requested by key:test"
         in hc("orphans", "--terminate", "hc-abcd-lost-1").stdout
     )
     missing = hc("orphans", "--terminate", "hc-abcd-mine-1")

@@ -19,13 +19,15 @@ class Ingest:
     answers: list[tuple[int, dict[str, object]]] = field(default_factory=list)
     failed: threading.Event = field(default_factory=threading.Event)
     url: str = ""
+    most: int = 500
+    """Events of a batch that are stored."""
 
     def take(self, body: bytes, token: str) -> tuple[int, dict[str, object]]:
         self.tokens.append(token)
         if self.answers:
             self.failed.set()
             return self.answers.pop(0)
-        events = IngestBatch.model_validate_json(body).events
+        events = IngestBatch.model_validate_json(body).events[: self.most]
         new = [e.trainer_seq for e in events if e.trainer_seq == len(self.seqs) + 1]
         for event in events:
             if event.trainer_seq == len(self.seqs) + 1:

@@ -66,6 +66,16 @@ def test_an_answer_that_makes_no_sense_is_tried_again(tmp_path: Path, ingest: In
     assert ingest.seqs == [1]
 
 
+def test_what_the_service_did_not_store_of_a_batch_is_sent_again(
+    tmp_path: Path, ingest: Ingest
+) -> None:
+    ingest.most = 7
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 20)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == list(range(1, 21))
+
+
 def test_a_restart_sends_only_what_the_service_lacks(tmp_path: Path, ingest: Ingest) -> None:
     path = tmp_path / "events.jsonl"
     for _ in range(2):

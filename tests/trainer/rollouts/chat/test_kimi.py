@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer.fixtures.kimi import SENTENCES, ids_of, peer_of, write_kimi_tokenizer
-from tests.trainer.rollouts.chat.test_chat import TASK, TOOLS, TURNS
+from tests.trainer.rollouts.chat.test_chat import TASK, TOOLS, TURNS, conversation
 from trainer.errors import ModelUnavailable
 from trainer.rollouts.chat.chat import Chat, load_chat
 from trainer.rollouts.chat.prompts import render_observation, render_system
@@ -59,13 +59,6 @@ def test_every_id_has_the_text_that_tiktoken_gives_it(chat: Chat, peer: tiktoken
     for name in ("<|im_end|>", f"<|reserved_token_{unnamed}|>", "[PAD]"):
         assert chat.token_id(name) == peer.encode_single_token(name)
     assert chat.vocabulary() == [peer.decode([i]) for i in range(peer.n_vocab)]
-
-
-def conversation(chat: Chat) -> tuple[int, ...]:
-    ids = chat.encode_prompt(TASK, TOOLS)
-    for text, observation, is_error in TURNS:
-        ids += chat.encode_turn(text) + chat.encode_observation(observation, is_error=is_error)
-    return ids
 
 
 def rendered(opening: str = "") -> str:

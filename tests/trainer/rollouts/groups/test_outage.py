@@ -19,7 +19,7 @@ from tests.trainer.fixtures.scripted import (
 )
 from trainer.errors import EnvironmentOutage, SpecError
 from trainer.rollouts.groups.outage import refuse_outage
-from trainer.rollouts.records.skipped import unstarted
+from trainer.rollouts.records.skipped import skipped_rollout
 from trainer.rollouts.request import Rollout
 
 
@@ -61,7 +61,7 @@ async def test_what_most_lack_decides_whether_the_spec_can_mend_it(
 
 
 async def test_a_few_missing_grades_and_what_was_never_begun_are_no_outage() -> None:
-    late = unstarted(a_task(), 0, a_request(), attempt=1, why="late")
+    late = skipped_rollout(a_task(), 0, a_request(), attempt=1, why="late")
     refuse_outage([late, late], max_infra_error_rate=0.0)
     rollouts = [await a_rollout(code) for code in (TOO_LONG, None)]
     refuse_outage([*rollouts, late], max_infra_error_rate=0.5)

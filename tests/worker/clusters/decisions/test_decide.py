@@ -457,10 +457,6 @@ class TestEnds:
         assert forgotten.state is ClusterState.TERMINATING
         assert forgotten.launch_requested_at == LONG_AFTER
 
-    def test_gone_stays_gone(self) -> None:
-        gone = replace(ENDING, state=ClusterState.TERMINATED)
-        assert isinstance(decide(gone, LONG_AFTER), Wait)
-
 
 def test_what_sweeps_saw_before_the_node_was_heard_does_not_count() -> None:
     unseen = transitions.apply_sweep(UP, None, START)

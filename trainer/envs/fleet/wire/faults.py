@@ -38,7 +38,7 @@ _GATEWAY = (502, 504)
 HIDDEN = "[the API key]"
 SHORTEST_KEY = 8
 """Least length (characters) of a key that is masked: a shorter one occurs in ordinary words."""
-MAX_SHOWN = 300
+MAX_CHARS = 300
 """Characters of a server's message that an error repeats."""
 
 
@@ -193,7 +193,7 @@ def of_unknown(error: Exception) -> WireFault:
     """Return the fault of an unexpected error, recorded by its class."""
     return WireFault(
         kind=type(error).__name__,
-        message=str(error)[:MAX_SHOWN],
+        message=str(error)[:MAX_CHARS],
         is_transient=False,
         may_be_done=True,
         is_known=False,
@@ -204,7 +204,7 @@ def _redirect(status: int, location: str) -> WireFault:
     """Return the fault of a redirect: requests carry the key and are sent to no other address."""
     return WireFault(
         kind=REDIRECT,
-        message=f"the server leads to {location[:MAX_SHOWN]}, where requests do not follow",
+        message=f"the server leads to {location[:MAX_CHARS]}, where requests do not follow",
         is_transient=False,
         may_be_done=False,
         status=status,
@@ -223,8 +223,8 @@ def _message(detail: JsonValue, inner: Mapping[str, JsonValue], body: bytes) -> 
     message = inner.get("message") or inner.get("error_type") or inner.get("error")
     if isinstance(detail, str):
         message = detail
-    text = message if isinstance(message, str) else body[: 4 * MAX_SHOWN].decode(errors="replace")
-    return sanitize_unicode(text[:MAX_SHOWN]) or "no message"
+    text = message if isinstance(message, str) else body[: 4 * MAX_CHARS].decode(errors="replace")
+    return sanitize_unicode(text[:MAX_CHARS]) or "no message"
 
 
 def _seconds(text: str | None) -> float | None:

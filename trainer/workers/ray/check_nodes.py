@@ -1,4 +1,4 @@
-"""`python -m trainer.workers.ray.survey`: the acceptance test of every machine of a Ray cluster.
+"""`python -m trainer.workers.ray.check_nodes`: the acceptance test of a Ray cluster's machines.
 
 Waits until all machines have joined, runs `trainer.node.checks.node_check` on each in a task pinned
 to it, and writes one JSON list. Runs in its own process, so that the node can kill it at
@@ -27,7 +27,7 @@ POLL_S = 0.5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainer.workers.ray.survey")
+    parser = argparse.ArgumentParser(prog="python -m trainer.workers.ray.check_nodes")
     parser.add_argument("--address", required=True, help="HOST:PORT of the Ray cluster's head")
     parser.add_argument("--nodes", type=int, required=True, help="machines to wait for")
     parser.add_argument("--wait", type=float, required=True, help="seconds to wait for them")
