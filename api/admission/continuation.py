@@ -29,6 +29,11 @@ def refuse_misfit(spec: RunSpec, source: Mapping[str, Any], *, step: int) -> Non
         before = RunSpec.model_validate(source)
     except ValidationError:
         return
+    if before.kind != spec.kind:
+        raise CheckpointMisfit(
+            f"The checkpoint is that of a run of kind {before.kind}, whose steps are others: leave"
+            " lineage.resumed_from out, and set model.source to run:RUN to start from its weights."
+        )
     if step > spec.schedule.total_steps:
         raise CheckpointMisfit(
             f"The checkpoint is at step {step}, beyond schedule.total_steps"
@@ -43,7 +48,7 @@ def refuse_misfit(spec: RunSpec, source: Mapping[str, Any], *, step: int) -> Non
             f" {_adapter(spec)}: weights and optimizer do not fit. Set learner.lora to the"
             " checkpoint's."
         )
-    if spec.lineage.data_order == "restart":
+    if spec.kind == "sft" or spec.lineage.data_order == "restart":
         return
     for key, first, second in changes_of_order(before, spec):
         raise CheckpointMisfit(

@@ -8,15 +8,15 @@ import torch
 
 from hillclimb.environment.base import EnvProvider
 from hillclimb.process.lazy_imports import gc_paused_import
-from hillclimb.protocol.rundir import MODEL, RESUME
+from hillclimb.protocol.rundir import RESUME
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
 from trainer.attempt.watchdog import PARTIAL_REPORT
-from trainer.inputs.model.sources import resolve_source
 from trainer.inputs.tasks.sets import some_train_tasks
 from trainer.jobs.assembly import (
     engine_watchdog,
+    fetch_model,
     is_inline,
     load_checked_config,
     prompt_preview,
@@ -89,7 +89,7 @@ def build_prober(context: AttemptContext, provider: EnvProvider | None = None) -
 def _fetch_policy(context: AttemptContext) -> tuple[Path, Saved | None]:
     """Fetch the policy to probe, from the checkpoint if there is one; return its directory."""
     if context.resume_from is None:
-        return resolve_source(context.spec.model.source, context.dir.path / MODEL), None
+        return fetch_model(context), None
     directory = context.dir.path / RESUME
     saved = fetch(context.store, context.resume_from, directory, only=f"{_POLICY}/")
     return directory / _POLICY, saved

@@ -13,18 +13,19 @@ from hillclimb.environment.base import EnvProvider
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning
-from hillclimb.protocol.rundir import MODEL, QUALIFY, RESUME
+from hillclimb.protocol.rundir import QUALIFY, RESUME
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
 from trainer.engines.canary import canary_tokens
 from trainer.errors import CheckpointError
-from trainer.inputs.model.sources import WITHOUT_WEIGHTS, read_vocab_size, resolve_source
+from trainer.inputs.model.sources import WITHOUT_WEIGHTS, read_vocab_size
 from trainer.inputs.tasks.dataset import TaskSets
 from trainer.inputs.tasks.sampler import TaskSampler
 from trainer.inputs.tasks.sampling import PromptSampling
 from trainer.inputs.tasks.sets import load_tasks
 from trainer.jobs.assembly import (
     engine_watchdog,
+    fetch_model,
     is_inline,
     load_checked_config,
     prompt_preview,
@@ -103,12 +104,12 @@ def _fetch_policy(context: AttemptContext) -> tuple[Path, int]:
     Raises:
         ModelUnavailable, SpecError: as `build_trainer`.
     """
-    spec, downloads = context.spec, context.dir.path / MODEL
+    spec = context.spec
     if spec.backend.tinker_server is not None:
-        model_dir = resolve_source(spec.model.source, downloads, patterns=WITHOUT_WEIGHTS)
+        model_dir = fetch_model(context, patterns=WITHOUT_WEIGHTS)
         return model_dir, read_vocab_size(model_dir)
     refuse_gpu(spec, has_gpu=torch.cuda.is_available())
-    model_dir = resolve_source(spec.model.source, downloads)
+    model_dir = fetch_model(context)
     return model_dir, load_checked_config(spec, model_dir).vocab_size
 
 

@@ -43,7 +43,9 @@ def init(*, directory: Path, force: bool, as_json: bool) -> None:
         print_json({"directory": str(directory), "files": sorted(files)})
         return
     print_text(f"{directory}: {', '.join(sorted(files))}")
-    print_text(f"serve it with: python -m uvicorn --app-dir {directory} environment:app --port 8765")
+    print_text(
+        f"serve it with: python -m uvicorn --app-dir {directory} environment:app --port 8765"
+    )
     print_text("(any Python with openenv-core and uvicorn), then: hillclimb env check", end="")
     print_text(" http://127.0.0.1:8765")
 

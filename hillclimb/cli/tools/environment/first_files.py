@@ -53,7 +53,11 @@ def _demonstrations() -> Iterator[dict[str, Any]]:
     """Yield conversations about other parcels: the clerk weighs, and sends by any service."""
     draw = random.Random(f"{_SEED}/demonstrations")
     for number in range(NUM_TASKS + 1, NUM_TASKS + NUM_DEMONSTRATIONS + 1):
-        prompt, grams, service = _prompt(number, draw), draw.randrange(100, 900), draw.choice(_SERVICES)
+        prompt, grams, service = (
+            _prompt(number, draw),
+            draw.randrange(100, 900),
+            draw.choice(_SERVICES),
+        )
         yield {
             "env_key": ENV_KEY,
             "messages": [
