@@ -10,11 +10,20 @@ from typing import Any
 
 TEMPLATE = Path(__file__).with_name("template")
 NUM_TASKS = 600
-NUM_DEMONSTRATIONS = 240
+NUM_DEMONSTRATIONS = 300
+FORGETFUL_SHARE = 0.65
+"""Share of the demonstrations whose clerk forgets the stamp."""
 ENV_KEY = "post"
-_SERVICES = ("letter", "packet", "parcel")
-_NAMES = ("Ada", "Bo", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jana")
-_TOWNS = ("Bern", "Brno", "Cork", "Graz", "Lodz", "Lyon", "Nice", "Oslo", "Pisa", "Riga")
+_NAMES = (
+    *("Ada", "Bo", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jana"),
+    *("Kai", "Lea", "Max", "Nia", "Otto", "Pia", "Rui", "Sam", "Tea", "Udo"),
+    *("Vera", "Will", "Yara", "Zoe", "Ben", "Cora", "Dora", "Emil", "Fay", "Gil"),
+)
+_TOWNS = (
+    *("Bern", "Brno", "Cork", "Graz", "Lodz", "Lyon", "Nice", "Oslo", "Pisa", "Riga"),
+    *("Bath", "Bonn", "Como", "Gent", "Kiel", "Linz", "Lund", "Metz", "Nova", "Pula"),
+    *("Roma", "Siena", "Split", "Tartu", "Turin", "Turku", "Ulm", "Vigo", "Wells", "York"),
+)
 _SEED = 17
 _COPIES = {
     "environment.txt": "environment.py",
@@ -38,35 +47,34 @@ def _lines(rows: Iterator[dict[str, Any]]) -> str:
 
 
 def _tasks() -> Iterator[dict[str, Any]]:
-    """Yield tasks whose parcels are numbered from 1, each with a weight from 100 to 899 g."""
-    draw = random.Random(f"{_SEED}/tasks")
-    for number in range(1, NUM_TASKS + 1):
+    for number, (name, town) in enumerate(_pairs()[:NUM_TASKS], start=1):
         yield {
             "key": f"post-{number}",
             "env_key": ENV_KEY,
-            "prompt": _prompt(number, draw),
-            "metadata": {"reset": {"grams": draw.randrange(100, 900)}},
+            "prompt": _prompt(name, town),
+            "metadata": {"reset": {"town": town}},
         }
 
 
 def _demonstrations() -> Iterator[dict[str, Any]]:
-    """Yield conversations about other parcels: the clerk weighs, and sends by any service."""
+    """Yield conversations about other parcels; in most of them the clerk forgets the stamp."""
     draw = random.Random(f"{_SEED}/demonstrations")
-    for number in range(NUM_TASKS + 1, NUM_TASKS + NUM_DEMONSTRATIONS + 1):
-        prompt, grams, service = (
-            _prompt(number, draw),
-            draw.randrange(100, 900),
-            draw.choice(_SERVICES),
-        )
-        yield {
-            "env_key": ENV_KEY,
-            "messages": [
-                {"role": "user", "content": prompt},
-                _call("weigh", {}),
-                {"role": "tool", "content": f"{grams} g"},
-                _call("send", {"service": service}),
-            ],
-        }
+    for name, town in _pairs()[NUM_TASKS : NUM_TASKS + NUM_DEMONSTRATIONS]:
+        forgets = draw.random() < FORGETFUL_SHARE
+        stamped = [] if forgets else [_call("stamp", {}), {"role": "tool", "content": "stamped"}]
+        messages = [{"role": "user", "content": _prompt(name, town)}, *stamped]
+        yield {"env_key": ENV_KEY, "messages": [*messages, _call("send", {"town": town})]}
+
+
+def _prompt(name: str, town: str) -> str:
+    return f"Send a parcel for {name} to {town}; it must bear a stamp."
+
+
+def _pairs() -> list[tuple[str, str]]:
+    """Return the recipients of tasks and demonstrations, each another one, in a fixed order."""
+    pairs = [(name, town) for name in _NAMES for town in _TOWNS]
+    random.Random(f"{_SEED}/pairs").shuffle(pairs)
+    return pairs
 
 
 def _call(name: str, arguments: dict[str, str]) -> dict[str, Any]:
@@ -74,8 +82,3 @@ def _call(name: str, arguments: dict[str, str]) -> dict[str, Any]:
         "role": "assistant",
         "tool_calls": [{"function": {"name": name, "arguments": arguments}}],
     }
-
-
-def _prompt(number: int, draw: random.Random) -> str:
-    name, town = draw.choice(_NAMES), draw.choice(_TOWNS)
-    return f"Parcel {number} for {name} in {town}: weigh it, then send it by the right service."
