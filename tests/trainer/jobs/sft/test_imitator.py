@@ -101,13 +101,17 @@ async def test_rollouts_of_an_earlier_run_are_imitated_by_their_tokens(tmp_path:
     assert len(run.losses()) == 4
 
 
+def add_demonstration(run: WarmStart, env_key: str, prompt: str) -> None:
+    answer = {"role": "assistant", "content": "<done>"}
+    row = {"env_key": env_key, "messages": [{"role": "user", "content": prompt}, answer]}
+    file = Path(str(run.spec.sft.demonstrations))
+    file.write_text(file.read_text() + json.dumps(row) + "\n")
+
+
 async def test_demonstrations_of_eval_tasks_are_left_out(tmp_path: Path) -> None:
     run = WarmStart(tmp_path, "run_0123456789leak")
     (task, *_) = load_tasks(run.spec, run.store).eval
-    row = {"env_key": task.env_key, "messages": [{"role": "user", "content": task.prompt}]}
-    row["messages"].append({"role": "assistant", "content": "<done>"})
-    with Path(str(run.spec.sft.demonstrations)).open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    add_demonstration(run, task.env_key, task.prompt)
     await run.finish(run.imitator())
     assert [e.code for e in run.events(RunWarning)] == ["demonstrations_of_eval"]
 

@@ -67,8 +67,7 @@ async def test_loss_and_gradient_are_those_of_plain_torch_however_they_are_cut(
     assert metrics["policy/final_loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert metrics["policy/num_action_tokens"] == 13.0
     found = {
-        name: parameter.grad.full_tensor()
-        for name, parameter in ours.rank._models.trained.items()
+        name: parameter.grad.full_tensor() for name, parameter in ours.rank._models.trained.items()
     }
     expected = {name: parameter.grad for name, parameter in plain.named_parameters()}
     assert len(found) == len(expected)
@@ -86,7 +85,9 @@ async def test_tokens_of_the_environment_do_not_count() -> None:
         logprobs=(*first.logprobs, 0.0, 0.0),
     )
     losses = [
-        (await learner(tiny_model(), 1024).step(Batch(mini_batches=((each,),))))["policy/final_loss"]
+        (await learner(tiny_model(), 1024).step(Batch(mini_batches=((each,),))))[
+            "policy/final_loss"
+        ]
         for each in (first, longer)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
