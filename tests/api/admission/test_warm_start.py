@@ -75,7 +75,7 @@ def test_a_step_without_a_checkpoint_and_other_tokens_are_refused(
     submit(served, kind="sft", sft={"rollouts_of": warm}, model={"source": f"run:{warm}"})
 
 
-def test_another_projects_run_does_not_exist(served: Served, story: Story, warm: str) -> None:
-    other = story.running(spec("theirs"), project_id=story.other_project())
-    for sections in ({"model": {"source": f"run:{other}"}},):
-        assert other in submit(served, 404, **sections)["detail"]
+def test_another_projects_run_does_not_exist(served: Served, story: Story) -> None:
+    theirs = story.submit(spec("theirs"), project_id="prj_stranger")
+    submit(served, 404, model={"source": f"run:{theirs}"})
+    submit(served, 404, kind="sft", sft={"rollouts_of": theirs})
