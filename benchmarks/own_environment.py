@@ -65,7 +65,8 @@ def run_page(folder: Path) -> dict[str, Any]:
 
 def _run(line: str, folder: Path) -> str:
     words = [str(ROOT / ".venv" / "bin" / "hillclimb"), *line.split()[1:]]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    home = {"HILLCLIMB_HOME": str(ROOT), **os.environ}
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=home)
     if done.returncode:
         raise SystemExit(f"{line}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout

@@ -43,7 +43,7 @@ class ShownCall(_Row):
     function: ShownFunction
 
 
-class Message(_Row):
+class ShownMessage(_Row):
     """A message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -79,7 +79,7 @@ class Demonstration(_Row):
 
     env_key: EnvKey | None = None
     """Its environment; may be left out where the run has one alone."""
-    messages: Annotated[tuple[Message, ...], Field(min_length=2, max_length=10_000)]
+    messages: Annotated[tuple[ShownMessage, ...], Field(min_length=2, max_length=10_000)]
     tools: Annotated[tuple[ShownTool, ...] | None, BeforeValidator(_functions)] = None
     """Tools of the prompt; null: those of the environment."""
     env_variables: dict[str, str] = {}
@@ -118,7 +118,7 @@ def _read(line: bytes, number: int) -> Demonstration:
     return demonstration
 
 
-def _problem(messages: tuple[Message, ...]) -> str | None:
+def _problem(messages: tuple[ShownMessage, ...]) -> str | None:
     """Return what is wrong with the order of the messages, or None."""
     roles = [message.role for message in messages]
     turns = roles[1:] if roles[0] == "system" else roles

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from benchmarks.own_environment import PAGE, SERVES, commands, run_page
 from hillclimb.cli.commands import main
 from hillclimb.client.spec_file import read_spec
 from hillclimb.spec.run import RunSpec
@@ -71,3 +77,33 @@ def test_a_path_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     assert refused.exit_code == 1
     assert "Traceback" not in refused.stderr
     assert "Not a directory" in refused.stderr
+
+
+@pytest.mark.parametrize("line", commands(PAGE.read_text()))
+def test_each_line_of_the_page_is_a_command_with_options_that_it_has(line: str) -> None:
+    if line.startswith(SERVES):
+        return
+    group: click.Command = main
+    context, words = None, shlex.split(line)
+    while isinstance(group, click.Group):
+        context = click.Context(group, info_name=words[0], parent=context)
+        group, words = group.commands[words[1]], words[1:]
+    group.make_context(words[0], words[1:], parent=context)
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The embedded stack, with its state in a folder of its own."""
+    monkeypatch.setenv("HILLCLIMB_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    words = [sys.executable, "-m", "hillclimb.cli"]
+    subprocess.run([*words, "up", "--detach"], check=True)
+    yield
+    subprocess.run([*words, "down"], check=True)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("stack")
+def test_ones_own_environment_climbs_as_the_page_says(tmp_path: Path) -> None:
+    figures = run_page(tmp_path)
+    assert figures["verdict"] == "improved", figures

@@ -17,7 +17,7 @@ def judged(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[s
     code = main([*words, "--json", "--episodes", "3", "--deadline", "20"])
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert answer["ok"] is (code == 0)
-    return code, {each["what"]: each["judgement"] for each in answer["findings"]}
+    return code, {each["what"]: each["mark"] for each in answer["findings"]}
 
 
 def test_a_good_server_is_found_good(search: Served, capsys: pytest.CaptureFixture[str]) -> None:

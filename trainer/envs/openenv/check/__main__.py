@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.check.check import CheckPlan, ServerCheck
-from trainer.envs.openenv.check.finding import Finding, Judgement
+from trainer.envs.openenv.check.finding import FindingMark, ServerFinding
 
 EXIT_WRONG, EXIT_USAGE, EXIT_SILENT = 1, 2, 5
 MAX_TASKS = 100
@@ -35,20 +35,20 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {refusal}\n")
         return EXIT_USAGE
     findings = asyncio.run(ServerCheck(plan).run())
-    wrong = [each for each in findings if each.judgement is Judgement.WRONG]
+    wrong = [each for each in findings if each.mark is FindingMark.WRONG]
     sys.stdout.write(_as_json(findings) if args.json else _as_text(findings))
     if not wrong:
         return 0
     return EXIT_SILENT if wrong[0].what == "answers" else EXIT_WRONG
 
 
-def _as_json(findings: Sequence[Finding]) -> str:
-    is_right = all(each.judgement is not Judgement.WRONG for each in findings)
+def _as_json(findings: Sequence[ServerFinding]) -> str:
+    is_right = all(each.mark is not FindingMark.WRONG for each in findings)
     return json.dumps({"ok": is_right, "findings": [asdict(each) for each in findings]}) + "\n"
 
 
-def _as_text(findings: Sequence[Finding]) -> str:
-    return "".join(f"{each.judgement.value:<6} {each.sentence}\n" for each in findings)
+def _as_text(findings: Sequence[ServerFinding]) -> str:
+    return "".join(f"{each.mark.value:<6} {each.sentence}\n" for each in findings)
 
 
 def _plan(args: argparse.Namespace) -> CheckPlan:

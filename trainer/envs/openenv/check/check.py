@@ -18,7 +18,7 @@ from hillclimb.environment.errors import RolloutError
 from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.actions import Actions
 from trainer.envs.openenv.check.arguments import draw_arguments, schema_problem
-from trainer.envs.openenv.check.finding import Finding, note, ok, wrong
+from trainer.envs.openenv.check.finding import ServerFinding, note, ok, wrong
 from trainer.envs.openenv.env import OpenEnvEpisode
 from trainer.envs.openenv.rewards import RewardScale
 from trainer.envs.openenv.session import action_schema
@@ -64,7 +64,7 @@ class ServerCheck:
         self._actions: Actions | None = None
         self._tools: tuple[ToolSpec, ...] = ()
 
-    async def run(self) -> list[Finding]:
+    async def run(self) -> list[ServerFinding]:
         """Check from the outside in, and stop where nothing further can work."""
         findings = [await self._answers()]
         if self._actions is None:
@@ -84,7 +84,7 @@ class ServerCheck:
             findings.append(wrong("fails", f"{late} Calls may be slow, but not for ever."))
         return findings
 
-    async def _answers(self) -> Finding:
+    async def _answers(self) -> ServerFinding:
         began, url = time.perf_counter(), self._plan.server.url
         try:
             schema = await action_schema(self._plan.server, {})
@@ -117,7 +117,7 @@ class ServerCheck:
         finally:
             await episode.close()
 
-    async def _resets(self) -> list[Finding]:
+    async def _resets(self) -> list[ServerFinding]:
         reset = self._plan.resets[0]
         try:
             async with self._episode(reset) as episode:
@@ -141,7 +141,7 @@ class ServerCheck:
             self._prompt(first[0]),
         ]
 
-    def _prompt(self, prompt: str) -> Finding:
+    def _prompt(self, prompt: str) -> ServerFinding:
         if prompt:
             return ok("prompt", f"Its reset tells the model {len(prompt)} characters.")
         if self._plan.have_prompts:
@@ -149,7 +149,7 @@ class ServerCheck:
         silent = "Its reset tells the model nothing: a task must have its own prompt (a dataset)."
         return note("prompt", silent)
 
-    def _schemas(self) -> list[Finding]:
+    def _schemas(self) -> list[ServerFinding]:
         findings = []
         for tool in self._tools:
             if problem := schema_problem(tool.parameters):
@@ -160,7 +160,7 @@ class ServerCheck:
         names = ", ".join(tool.name for tool in self._tools)
         return findings or [ok("schema", f"The schemas of its tools parse: {names}.")]
 
-    async def _is_concurrent(self) -> Finding:
+    async def _is_concurrent(self) -> ServerFinding:
         reset = self._plan.resets[0]
         try:
             async with self._episode(reset), asyncio.timeout(SECOND_SESSION_S):
@@ -172,7 +172,7 @@ class ServerCheck:
             rest = "argument of create_app, or environment.max_concurrent_rollouts to 1."
             return wrong("concurrent", f"{alone} {rest}")
 
-    async def _reports_mistakes(self) -> Finding:
+    async def _reports_mistakes(self) -> ServerFinding:
         actions = self._actions
         assert actions is not None
         if not actions.are_tools:
@@ -187,7 +187,7 @@ class ServerCheck:
         lets = f"It takes a call of {tool.name} with an argument that is not in its schema for a"
         return note("mistakes", f"{lets} good one.")
 
-    async def _plays(self) -> list[Finding]:
+    async def _plays(self) -> list[ServerFinding]:
         seen = _Played()
         for number in range(self._plan.episodes):
             reset = self._plan.resets[number % len(self._plan.resets)]
@@ -223,14 +223,14 @@ def _own_words(outside: SpecError) -> str:
     return f"Of its rewards: {text}, in the spec and as --reward-range here."
 
 
-def _done(seen: _Played, plan: CheckPlan) -> Finding:
+def _done(seen: _Played, plan: CheckPlan) -> ServerFinding:
     if seen.ended:
         return ok("done", f"{seen.ended} of {plan.episodes} episodes of random calls were done.")
     never = f"None of {plan.episodes} episodes of {plan.max_turns} random calls was done: a model"
     return note("done", f"{never} ends them itself, or by `done` if it plays better than chance.")
 
 
-def _reward(seen: _Played) -> Finding:
+def _reward(seen: _Played) -> ServerFinding:
     if seen.ungraded:
         number, first = len(seen.ungraded), seen.ungraded[0]
         return wrong("reward", f"{number} episodes have no grade: {first}.")
@@ -243,7 +243,7 @@ def _reward(seen: _Played) -> Finding:
     return ok("reward", f"{inside}, so there is something to learn.")
 
 
-def _speed(seen: _Played) -> Finding:
+def _speed(seen: _Played) -> ServerFinding:
     if not seen.steps_s:
         return note("speed", "No step was taken.")
     middle, longest = median(seen.steps_s), max(seen.steps_s)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Judgement(StrEnum):
+class FindingMark(StrEnum):
     """How a finding stands: `wrong` fails the check, `note` is worth a look."""
 
     OK = "ok"
@@ -15,24 +15,24 @@ class Judgement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ServerFinding:
     """One sentence about the server; `what` is a stable word for scripts."""
 
     what: str
-    judgement: Judgement
+    mark: FindingMark
     sentence: str
 
 
-def ok(what: str, sentence: str) -> Finding:
+def ok(what: str, sentence: str) -> ServerFinding:
     """Return a finding that is as it should be."""
-    return Finding(what=what, judgement=Judgement.OK, sentence=sentence)
+    return ServerFinding(what=what, mark=FindingMark.OK, sentence=sentence)
 
 
-def note(what: str, sentence: str) -> Finding:
+def note(what: str, sentence: str) -> ServerFinding:
     """Return a finding that may be meant, or may not."""
-    return Finding(what=what, judgement=Judgement.NOTE, sentence=sentence)
+    return ServerFinding(what=what, mark=FindingMark.NOTE, sentence=sentence)
 
 
-def wrong(what: str, sentence: str) -> Finding:
+def wrong(what: str, sentence: str) -> ServerFinding:
     """Return a finding that a run would fail over, or learn nothing from."""
-    return Finding(what=what, judgement=Judgement.WRONG, sentence=sentence)
+    return ServerFinding(what=what, mark=FindingMark.WRONG, sentence=sentence)
