@@ -44,10 +44,14 @@ def init(*, directory: Path, force: bool, as_json: bool) -> None:
         return
     print_text(f"{directory}: {', '.join(sorted(files))}")
     print_text(
-        f"serve it with: python -m uvicorn --app-dir {directory} environment:app --port 8765"
+        f"serve it, with any Python that has openenv-core and uvicorn: {_serving(directory)}"
     )
-    print_text("(any Python with openenv-core and uvicorn), then: hillclimb env check", end="")
-    print_text(" http://127.0.0.1:8765")
+    print_text("then: hillclimb env check http://127.0.0.1:8765 --tasks FILE")
+
+
+def _serving(directory: Path) -> str:
+    options = f"--app-dir {directory} --port 8765 --ws-ping-timeout 600"
+    return f"python -m uvicorn {options} environment:app"
 
 
 @environment.command()
