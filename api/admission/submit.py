@@ -10,10 +10,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.admission import planning
-from api.admission.continuation import refuse_misfit
+from api.admission.continuation import refuse_misfit, resolve_warm_start
 from api.admission.dataset.resolution import Resolution
 from api.admission.dataset.resolution import resolve as resolve_dataset
-from api.admission.lineage.warm_start import resolve_warm_start
 from api.admission.rental import rents
 from api.clusters import exclusions, quotes
 from api.clusters.quotes import Quotes

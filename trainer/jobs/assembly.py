@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING
 from hillclimb.environment.base import EnvProvider
 from hillclimb.environment.task import Task
 from hillclimb.process.lazy_imports import gc_paused_import
-from hillclimb.protocol.rundir import MODEL, POLICY, checkpoint_name, run_key
 from hillclimb.spec.run import RunSpec
-from hillclimb.spec.training.model import checkpoint_source
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.watchdog import SAVED_STEP, Watchdog
 from trainer.errors import SpecError
-from trainer.inputs.model.sources import MODEL_FILES, resolve_source
 from trainer.jobs.prompt_preview import PromptPreview
 from trainer.jobs.rollout_service import RolloutService
-from trainer.jobs.train.checkpoints import fetch
 from trainer.rollouts.groups.collector import Collector
 from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers
@@ -87,24 +83,6 @@ def prompt_preview(
         vocab_size=factory.vocab_size,
         provider=factory.provider,
     )
-
-
-def fetch_model(context: AttemptContext, *, patterns: Sequence[str] = MODEL_FILES) -> Path:
-    """Return the directory of the policy that the run starts from, fetched where needed.
-
-    Raises:
-        ModelUnavailable, StoreUnavailable, StorageFull: as `resolve_source`.
-        CheckpointError: `model.source` names a checkpoint that is missing or torn.
-    """
-    source, downloads = context.spec.model.source, context.dir.path / MODEL
-    named = checkpoint_source(source)
-    if named is None:
-        return resolve_source(source, downloads, patterns=patterns)
-    if named.step is None or named.attempt is None:
-        raise SpecError(f"model.source {source} names no step: the service fills it in")
-    key = run_key(named.run_id, checkpoint_name(named.step, named.attempt))
-    fetch(context.store, key, downloads, only=f"{POLICY}/")
-    return downloads / POLICY
 
 
 def load_checked_config(spec: RunSpec, model_dir: Path) -> Qwen3Config:

@@ -17,7 +17,7 @@ _PINNED = re.compile(r"hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSource:
+class NamedCheckpoint:
     """A checkpoint that a `model.source` names; None: the newest one."""
 
     run_id: str
@@ -30,13 +30,13 @@ class CheckpointSource:
         return f"{RUN}{self.run_id}{step}{attempt}"
 
 
-def checkpoint_source(source: str) -> CheckpointSource | None:
+def checkpoint_source(source: str) -> NamedCheckpoint | None:
     """Return the checkpoint that a `model.source` names; None for a model from elsewhere."""
     match = _RUN.fullmatch(source)
     if match is None:
         return None
     run_id, step, attempt = match.groups()
-    return CheckpointSource(
+    return NamedCheckpoint(
         run_id=run_id,
         step=None if step is None else int(step),
         attempt=None if attempt is None else int(attempt),

@@ -13,9 +13,9 @@ from trainer.attempt.context import AttemptContext
 from trainer.errors import DataError
 from trainer.inputs.model.sources import WITHOUT_WEIGHTS
 from trainer.inputs.tasks.sets import load_tasks
-from trainer.jobs.assembly import fetch_model
 from trainer.jobs.prompt_preview import PreviewSelection, PromptPreview
 from trainer.jobs.startup_event import StartupInfo, emit_started
+from trainer.jobs.train.starting_policy import fetch_model
 
 
 @dataclass(slots=True)

@@ -16,7 +16,6 @@ from trainer.attempt.watchdog import PARTIAL_REPORT
 from trainer.inputs.tasks.sets import some_train_tasks
 from trainer.jobs.assembly import (
     engine_watchdog,
-    fetch_model,
     is_inline,
     load_checked_config,
     prompt_preview,
@@ -27,6 +26,7 @@ from trainer.jobs.assembly import (
 from trainer.jobs.probe.prober import ProbeParts, Prober
 from trainer.jobs.startup_event import StartupInfo, emit_started
 from trainer.jobs.train.checkpoints import Saved, fetch
+from trainer.jobs.train.starting_policy import fetch_model
 from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers
 

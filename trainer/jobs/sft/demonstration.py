@@ -26,24 +26,24 @@ def _as_object(value: object) -> object:
     return json.loads(value) if value.strip() else {}
 
 
-class _Row(BaseModel):
+class _Shown(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class ShownFunction(_Row):
+class ShownFunction(_Shown):
     """The function of a call: its name and its arguments."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
     arguments: Annotated[dict[str, JsonValue], BeforeValidator(_as_object)] = {}
 
 
-class ShownCall(_Row):
+class ShownCall(_Shown):
     """A call of an assistant."""
 
     function: ShownFunction
 
 
-class ShownMessage(_Row):
+class ShownMessage(_Shown):
     """A message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -53,7 +53,7 @@ class ShownMessage(_Row):
     """The tool reports an error."""
 
 
-class ShownTool(_Row):
+class ShownTool(_Shown):
     """A tool, as chat completions describe it."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
@@ -68,7 +68,7 @@ def _functions(value: object) -> object:
     return [each.get("function", each) if isinstance(each, dict) else each for each in value]
 
 
-class Demonstration(_Row):
+class Demonstration(_Shown):
     """One conversation. Without a system message its prompt is the one that a rollout begins with.
 
     Example:

@@ -25,7 +25,7 @@ from trainer.envs.choose import choose_provider
 from trainer.errors import CheckpointError, EnvironmentOutage, SpecError
 from trainer.inputs.model.directory import load_policy
 from trainer.inputs.tasks.sets import load_tasks
-from trainer.jobs.assembly import fetch_model, load_checked_config, refuse_gpu, worker_factory
+from trainer.jobs.assembly import load_checked_config, refuse_gpu, worker_factory
 from trainer.jobs.sft.demonstration import Demonstration
 from trainer.jobs.sft.encoding import Encoder
 from trainer.jobs.sft.imitator import Imitator, ImitatorParts
@@ -36,6 +36,7 @@ from trainer.jobs.train.checkpoints import Checkpoints, Saved
 from trainer.jobs.train.qualification.qualifier import Qualifier
 from trainer.jobs.train.recovery import Recovery
 from trainer.jobs.train.saving import Saver
+from trainer.jobs.train.starting_policy import fetch_model
 from trainer.learners.inline import InlineLearner
 from trainer.rollouts.chat.chat import load_chat
 from trainer.rollouts.styles.choose import choose_style

@@ -25,7 +25,6 @@ from trainer.inputs.tasks.sampling import PromptSampling
 from trainer.inputs.tasks.sets import load_tasks
 from trainer.jobs.assembly import (
     engine_watchdog,
-    fetch_model,
     is_inline,
     load_checked_config,
     prompt_preview,
@@ -44,6 +43,7 @@ from trainer.jobs.train.qualification.qualifier import Qualifier
 from trainer.jobs.train.recovery import Recovery
 from trainer.jobs.train.reporting import StepReporter
 from trainer.jobs.train.saving import Saver
+from trainer.jobs.train.starting_policy import fetch_model
 from trainer.rollouts.groups.buffer import BufferOptions, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.groups.resampling import ResamplePolicy

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from benchmarks.own_environment import PAGE, SERVES, commands, run_page
+from benchmarks.envs.own_environment import PAGE, SERVES, commands, run_page
 from hillclimb.cli.commands import main
 from hillclimb.client.spec_file import read_spec
 from hillclimb.spec.run import RunSpec

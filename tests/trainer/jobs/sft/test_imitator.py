@@ -14,10 +14,10 @@ from tests.trainer.fixtures.short_run import ShortRun, saying_done_is_right
 from trainer.attempt.stop_signal import StopRequested
 from trainer.errors import DataError
 from trainer.inputs.tasks.sets import load_tasks
-from trainer.jobs.assembly import fetch_model
 from trainer.jobs.sft.imitator import Imitator
 from trainer.jobs.sft.sequences import Sequences
 from trainer.jobs.sft.wiring import build_imitator
+from trainer.jobs.train.starting_policy import fetch_model
 
 
 def demonstrations(folder: Path, number: int = 20) -> Path:

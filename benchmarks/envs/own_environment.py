@@ -1,7 +1,7 @@
 """Types the commands of docs/own-environment.md and stores what came of them.
 
 A running stack (`hillclimb up --detach`) and `.venv-peers` are needed:
-`python -m benchmarks.own_environment --out benchmarks/results/own_environment.json`.
+`python -m benchmarks.envs.own_environment --out benchmarks/results/own_environment.json`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "own-environment.md"
 ADDRESS = "http://127.0.0.1:8765"
 START_TIMEOUT_S = 600.0
