@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.admission.campaigns import store
 from api.admission.campaigns.cell_states import status_of
-from api.admission.campaigns.cells import NamedCheckpoint, plan_cells
+from api.admission.campaigns.cells import CheckpointSource, plan_cells
 from api.admission.campaigns.request import CampaignSpec
 from api.admission.defaults import document_with_defaults
 from api.clusters.errors import NoEligibleHardware
@@ -113,9 +113,9 @@ def launch_cells(session: Session, cells: Sequence[CampaignCell], admit: Admit) 
 
 def _newest_checkpoint(
     session: Session, project_id: str, run_id: str, step: int
-) -> NamedCheckpoint:
+) -> CheckpointSource:
     run = get_run(session, project_id, run_id)
     checkpoint = checkpoint_at(session, run_id, step)
     if checkpoint is None:
         raise CheckpointNotFound(f"Run {run_id} has no complete checkpoint at step {step}.")
-    return NamedCheckpoint(run_id=run_id, step=step, attempt=checkpoint.attempt, spec=run.spec)
+    return CheckpointSource(run_id=run_id, step=step, attempt=checkpoint.attempt, spec=run.spec)
