@@ -1,4 +1,4 @@
-"""Refuses a run that the trainer could not continue from its checkpoint, before it has machines."""
+"""The runs that a run continues, starts from or imitates: found, and refused where unfit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
+from sqlalchemy.orm import Session
 
-from api.runs.errors import CheckpointMisfit
+from api.runs import store
+from api.runs.errors import CheckpointMisfit, CheckpointNotFound
+from api.tables import Run
 from hillclimb.spec.data import DataSpec
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.model import NamedCheckpoint, checkpoint_source
+
+MAX_ANCESTORS = 100
+"""Runs in a row that each start from the one before (count)."""
 
 Setting = tuple[str, Any, Any]
 """Key, value of the checkpoint's run, value of the new run."""
@@ -29,6 +36,11 @@ def refuse_misfit(spec: RunSpec, source: Mapping[str, Any], *, step: int) -> Non
         before = RunSpec.model_validate(source)
     except ValidationError:
         return
+    if before.kind != spec.kind:
+        raise CheckpointMisfit(
+            f"The checkpoint is that of a run of kind {before.kind}, whose steps are others: leave"
+            " lineage.resumed_from out, and set model.source to run:RUN to start from its weights."
+        )
     if step > spec.schedule.total_steps:
         raise CheckpointMisfit(
             f"The checkpoint is at step {step}, beyond schedule.total_steps"
@@ -43,7 +55,7 @@ def refuse_misfit(spec: RunSpec, source: Mapping[str, Any], *, step: int) -> Non
             f" {_adapter(spec)}: weights and optimizer do not fit. Set learner.lora to the"
             " checkpoint's."
         )
-    if spec.lineage.data_order == "restart":
+    if spec.kind == "sft" or spec.lineage.data_order == "restart":
         return
     for key, first, second in changes_of_order(before, spec):
         raise CheckpointMisfit(
@@ -93,3 +105,63 @@ def _adapter(spec: RunSpec) -> str:
 
 def _as_text(value: Any) -> str:  # noqa: ANN401 - any JSON
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def resolve_warm_start(session: Session, spec: RunSpec, project_id: str) -> RunSpec:
+    """Return the spec with step and attempt of the checkpoint that `model.source` names.
+
+    Raises:
+        RunNotFound: it, or `sft.rollouts_of`, names no run of the project.
+        RunImported: that run was imported.
+        CheckpointNotFound: the run has no such complete checkpoint.
+        CheckpointMisfit: the rollouts to imitate have the tokens of another model.
+    """
+    named = checkpoint_source(spec.model.source)
+    if named is not None:
+        source = str(_complete(session, named, project_id))
+        spec = spec.model_copy(update={"model": spec.model.model_copy(update={"source": source})})
+    if spec.kind == "sft" and spec.sft.rollouts_of is not None:
+        _check_tokens(session, spec, spec.sft.rollouts_of, project_id)
+    return spec
+
+
+def _complete(session: Session, named: NamedCheckpoint, project_id: str) -> NamedCheckpoint:
+    run = store.get_run(session, project_id, named.run_id)
+    store.refuse_imported(run, "give its weights to another run")
+    if named.step is None:
+        checkpoint = store.newest_checkpoint(session, run.id)
+    elif named.attempt is None:
+        checkpoint = store.checkpoint_at(session, run.id, named.step)
+    else:
+        checkpoint = store.find_checkpoint(
+            session, project_id, run.id, step=named.step, attempt=named.attempt
+        )
+    if checkpoint is None:
+        at = "" if named.step is None else f" at step {named.step}"
+        raise CheckpointNotFound(
+            f"model.source is {str(named)!r}, and run {run.id} has no complete checkpoint{at}."
+        )
+    return NamedCheckpoint(run_id=run.id, step=checkpoint.step, attempt=checkpoint.attempt)
+
+
+def _check_tokens(session: Session, spec: RunSpec, run_id: str, project_id: str) -> None:
+    """Refuse rollouts of a run whose policy had another tokenizer, as far as specs tell."""
+    run = store.get_run(session, project_id, run_id)
+    store.refuse_imported(run, "be imitated")
+    own, theirs = spec.model.source, str(run.spec["model"]["source"])
+    if _origin(session, own, project_id) != _origin(session, theirs, project_id):
+        raise CheckpointMisfit(
+            f"The rollouts of run {run_id} are tokens of {theirs}, and this run trains {own}: set"
+            f" model.source to {theirs}, or to run:{run_id}."
+        )
+
+
+def _origin(session: Session, source: str, project_id: str) -> str:
+    """Return the model that a chain of runs started from."""
+    for _ in range(MAX_ANCESTORS):
+        named = checkpoint_source(source)
+        run = None if named is None else session.get(Run, named.run_id)
+        if run is None or run.project_id != project_id:
+            return source
+        source = str(run.spec["model"]["source"])
+    return source

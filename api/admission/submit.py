@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.admission import planning
-from api.admission.continuation import refuse_misfit
+from api.admission.continuation import refuse_misfit, resolve_warm_start
 from api.admission.dataset.resolution import Resolution
 from api.admission.dataset.resolution import resolve as resolve_dataset
 from api.admission.rental import rents
@@ -32,6 +32,8 @@ from hillclimb.process.code_revision import code_revision
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.spec.backend.clouds import OWN_NETWORKS
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.sections import LEARNING_KINDS
+from hillclimb.spec.training.model import checkpoint_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,8 @@ def submit(
     For a resumed run, exclusions of its environments since the first submission are only warnings.
 
     Raises:
-        RunNotFound: `lineage.forked_from` names no run of the project.
+        RunNotFound: `lineage.forked_from`, `model.source` or `sft.rollouts_of` names no run of the
+            project.
         CheckpointNotFound: `lineage.resumed_from` names no complete checkpoint, or the model is
             that of an imported run.
         CheckpointMisfit: the run cannot train on from that checkpoint.
@@ -83,6 +86,7 @@ def submit(
         SecretMissing: the spec names a secret that the project does not have.
     """
     _check_lineage(session, spec, project_id)
+    spec = resolve_warm_start(session, spec, project_id)
     quotas.refuse_submission(session, project_id, now=now)
     require_secrets(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
@@ -156,6 +160,7 @@ def plan(
     `rental` are warnings that the service could not rent the run's nodes. Raises as `submit` does.
     """
     _check_lineage(session, spec, project_id)
+    spec = resolve_warm_start(session, spec, project_id)
     require_secrets(session, spec, project_id)
     quoted = _quoted(session, spec, now=now)
     checked = planning.check(spec, quoted.offers)
@@ -258,13 +263,13 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
 def _check_continuation(session: Session, spec: RunSpec) -> None:
     """Refuse a training run that does not fit its checkpoint; its dataset must be resolved."""
     source = spec.lineage.resumed_from
-    if source is not None and spec.kind == "train":
+    if source is not None and spec.kind in LEARNING_KINDS:
         refuse_misfit(spec, session.get_one(Run, source.run_id).spec, step=source.step)
 
 
 def _deletion_warning(session: Session, spec: RunSpec) -> list[str]:
     """Warn if the run that wrote the checkpoint may delete it before this one reads it."""
-    source = spec.lineage.resumed_from
+    source = spec.lineage.resumed_from or checkpoint_source(spec.model.source)
     if source is None:
         return []
     writer = session.get_one(Run, source.run_id)
@@ -293,7 +298,7 @@ def _keeps_environments(session: Session, spec: RunSpec) -> bool:
 
 def _total_steps(spec: RunSpec) -> int:
     """Return the run's last step; for a run that trains nothing, the step of its checkpoint."""
-    if spec.kind == "train":
+    if spec.kind in LEARNING_KINDS:
         return spec.schedule.total_steps
     return spec.lineage.resumed_from.step if spec.lineage.resumed_from else 0
 

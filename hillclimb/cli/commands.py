@@ -23,6 +23,7 @@ from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
 from hillclimb.cli.tools import first_spec, fleet, migrate, session, slack, timeline, tinker
+from hillclimb.cli.tools.environment import commands as environment
 
 __all__ = [
     "agent_keys",
@@ -41,6 +42,7 @@ __all__ = [
     "defaults",
     "demo",
     "docs",
+    "environment",
     "evaluate",
     "exclusions",
     "experiments",

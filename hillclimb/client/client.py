@@ -23,7 +23,7 @@ from hillclimb.client.resources.projects.project_defaults import Defaults
 from hillclimb.client.resources.projects.secrets import Secrets
 from hillclimb.client.resources.projects.slack import SlackLinks
 from hillclimb.client.resources.projects.webhooks import Webhooks
-from hillclimb.client.resources.references import find_run
+from hillclimb.client.resources.references import find_run, with_run_source
 from hillclimb.client.resources.results import Results
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
@@ -126,11 +126,13 @@ class Client(Results):
     def submit(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> RunPayload:
         """Create a run; the same key and spec return the same run again."""
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        return self._http.request(RunPayload, "POST", "/v1/runs", json=dict(spec), headers=headers)
+        body = with_run_source(self.find_run, spec)
+        return self._http.request(RunPayload, "POST", "/v1/runs", json=body, headers=headers)
 
     def plan(self, spec: Mapping[str, Any]) -> PlanPayload:
         """Return the resolved spec and warnings, creating nothing."""
-        return self._http.request(PlanPayload, "POST", "/v1/runs/plan", json=dict(spec))
+        body = with_run_source(self.find_run, spec)
+        return self._http.request(PlanPayload, "POST", "/v1/runs/plan", json=body)
 
     def annotate(
         self,

@@ -32,6 +32,8 @@ class RunView:
     eta_s: float | None = None
     rewards: tuple[float, ...] = ()
     """Mean graded reward of each training step so far."""
+    loss: float | None = None
+    """Of the latest step of a warm start (nats)."""
     envs: Mapping[str, float] = field(default_factory=dict)
     """Latest training pass@1 per environment, in [0, 1]."""
     evals: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)
@@ -115,6 +117,7 @@ def _step(view: RunView, data: Mapping[str, Any]) -> RunView:
         view,
         step=data["step"],
         eta_s=data.get("eta_s"),
+        loss=metrics.get("sft/loss"),
         rewards=view.rewards if reward is None else (*view.rewards, float(reward)),
         envs={**view.envs, **_pass_rates(data)},
     )

@@ -37,10 +37,19 @@ def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
         raise SpecFileError(f"{path} is neither YAML nor JSON: {error}") from error
     if not isinstance(spec, dict):
         raise SpecFileError(f"{path} is not a mapping of sections")
+    _locate_demonstrations(spec, path.parent)
     try:
         return with_assignments(spec, assignments)
     except RecursionError as error:
         raise SpecFileError(f"{path} is nested too deeply") from error
+
+
+def _locate_demonstrations(spec: dict[str, Any], folder: Path) -> None:
+    """Turn a relative path of demonstrations into an absolute one, from the folder of the spec."""
+    section = spec.get("sft")
+    file = section.get("demonstrations") if isinstance(section, dict) else None
+    if isinstance(section, dict) and isinstance(file, str) and file and "://" not in file:
+        section["demonstrations"] = str((folder / file).absolute())
 
 
 def _text_of(path: Path) -> str:

@@ -15,7 +15,7 @@ from hillclimb.spec.hosts import is_loopback
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.sections import RUNNER_ONLY_KINDS
 
-DOWNLOADABLE = ("builtin:", "hf:", "s3://")
+DOWNLOADABLE = ("builtin:", "hf:", "s3://", "run:")
 """Prefixes of a `model.source` that any machine can load."""
 
 

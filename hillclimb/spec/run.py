@@ -14,6 +14,7 @@ from hillclimb.spec.environment.fleet import (
     refuse_images,
 )
 from hillclimb.spec.environment.openenv import refuse_unserved
+from hillclimb.spec.preflight.warm_start import refuse_unclear
 from hillclimb.spec.rules.deterministic import refuse_clocks, refuse_what_races
 from hillclimb.spec.rules.experimental_features import experimental_features
 from hillclimb.spec.rules.tinker import refuse_beyond_tinker
@@ -94,6 +95,20 @@ class RunSpec(RunSections):
                     f" do not fit schedule.step_timeout_s ({step_s:g}): lower the budget or raise"
                     " the deadline"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _a_warm_start_is_in_one_process(self) -> Self:
+        refuse_unclear(self.sft, is_sft=self.kind == "sft")
+        if self.kind == "sft" and self.placement.learner_ranks > 1:
+            raise ValueError(
+                "a run of kind sft trains in one process: set placement.learner_ranks to 1"
+            )
+        if self.kind == "sft" and self.backend.type != "runner":
+            raise ValueError(
+                "a run of kind sft trains on a runner's machine, not on a rented one or a Tinker"
+                " server: set backend.type to runner"
+            )
         return self
 
     @model_validator(mode="after")

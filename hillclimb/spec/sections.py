@@ -16,6 +16,7 @@ from hillclimb.spec.monitoring.guards import GuardsSpec
 from hillclimb.spec.monitoring.reporting import NotifySpec, TrackingSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
+from hillclimb.spec.preflight.warm_start import SftSpec
 from hillclimb.spec.section import MAX_TAGS, Section, Tag
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.checkpoints import CheckpointSpec
@@ -29,7 +30,9 @@ from hillclimb.spec.training.placement import PlacementSpec
 from hillclimb.spec.training.rollout import RolloutSpec
 from hillclimb.spec.training.schedule import ScheduleSpec
 
-RunKind = Literal["train", "eval", "probe", "validate", "preview"]
+RunKind = Literal["train", "eval", "probe", "validate", "preview", "sft"]
+LEARNING_KINDS = frozenset({"train", "sft"})
+"""Kinds of runs that take steps and save checkpoints."""
 RUNNER_ONLY_KINDS = frozenset({"preview"})
 """Kinds of runs that load no model: a runner executes them, even if the spec rents a cluster."""
 
@@ -45,12 +48,14 @@ class RunSections(Section):
     """Words by which the run is found again (`GET /v1/runs?tag=`); they can be changed later
     (`hillclimb annotate`), here they stay as submitted."""
     kind: RunKind = "train"
-    """`train`, or a kind that takes no step, saves no checkpoint and ignores the sections about
-    training. `eval`: evaluate, under every decoding, the checkpoint that `lineage.resumed_from`
-    names, or the starting policy. `probe`: roll out training tasks on that policy and report per
-    environment whether it is healthy and whether groups will carry signal. `validate`: check every
-    task without a policy, and exclude those that fail (docs/preflight.md). `preview`: render and
-    count the prompts of all tasks, without a model (docs/prompts.md)."""
+    """`train`; `sft`: imitate demonstrations, as a warm start for a run of kind `train`, which then
+    has `model.source: run:RUN` (docs/own-environment.md); or a kind that takes no step, saves no
+    checkpoint and ignores the sections about training. `eval`: evaluate, under every decoding, the
+    checkpoint that `lineage.resumed_from` names, or the starting policy. `probe`: roll out training
+    tasks on that policy and report per environment whether it is healthy and whether groups will
+    carry signal. `validate`: check every task without a policy, and exclude those that fail
+    (docs/preflight.md). `preview`: render and count the prompts of all tasks, without a model
+    (docs/prompts.md)."""
     backend: BackendSpec = BackendSpec()
     """Machine of the trainer: a runner, a rented cluster, or a runner with a Tinker server."""
     budget: BudgetSpec | None = None
@@ -85,6 +90,8 @@ class RunSections(Section):
     """Prompts stored by a run of kind `preview`."""
     validation: ValidationSpec = ValidationSpec()
     """Checks of a run of kind `validate`."""
+    sft: SftSpec = SftSpec()
+    """What a run of kind `sft` imitates."""
     checkpoints: CheckpointSpec = CheckpointSpec()
     """Interval and retention of checkpoints."""
     guards: GuardsSpec = GuardsSpec()

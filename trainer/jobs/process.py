@@ -251,6 +251,8 @@ def build_work(context: AttemptContext) -> Work:
             from trainer.jobs.preview.preview import build_preview as build  # noqa: PLC0415
         elif context.spec.kind == "validate":
             from trainer.jobs.validate.wiring import build_validator as build  # noqa: PLC0415
+        elif context.spec.kind == "sft":
+            from trainer.jobs.sft.wiring import build_imitator as build  # noqa: PLC0415
         else:
             from trainer.jobs.train.wiring import build_trainer as build  # noqa: PLC0415
     return build(context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.sections import LEARNING_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class Schedule:
     def of(cls, spec: RunSpec, *, start: int = 0) -> Schedule:
         """Return a spec's schedule; a run without training steps ends where it starts."""
         return cls(
-            total=spec.schedule.total_steps if spec.kind == "train" else start,
+            total=spec.schedule.total_steps if spec.kind in LEARNING_KINDS else start,
             eval_interval=spec.eval.interval,
             checkpoint_interval=spec.checkpoints.interval,
         )

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from transformers import Qwen3ForCausalLM
 
 from hillclimb.protocol.rundir import ADAPTER, POLICY
+from trainer.algo.loss.cross_entropy import cross_entropy
 from trainer.algo.loss.loss import needs_proximal, needs_reference, policy_loss
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import Batch, TrainingSequence
@@ -270,7 +271,11 @@ class LearnerRank:
             torch.autograd.backward(logprobs_A.sum() * 0.0)
             return Update()
         algorithm = self._options.algorithm
-        loss, stats = policy_loss(logprobs_A, micro.actions, algorithm)
+        loss, stats = (
+            cross_entropy(logprobs_A, micro.actions)
+            if self._options.imitates
+            else policy_loss(logprobs_A, micro.actions, algorithm)
+        )
         torch.autograd.backward(loss)
         num_scorings = needs_proximal(algorithm) + needs_reference(algorithm)
         return Update(

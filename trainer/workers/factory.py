@@ -17,6 +17,7 @@ from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.rundir import WEIGHTS, run_tag
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.engines.base import Engine
 from trainer.weights.file_system import shared_directory
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from trainer.learners.model.sharding import RankGroup
     from trainer.learners.rank import LearnerRank
     from trainer.rollouts.worker import RolloutWorker
+
+IMITATION = AlgorithmSpec(loss_reduction="token_mean")
+"""Of a warm start: every demonstrated token of a mini-batch counts alike, and no other policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +65,10 @@ class WorkerFactory:
         with gc_paused_import():
             from trainer.learners.model.models import LearnerOptions
         spec = self.spec
+        imitates = spec.kind == "sft"
         return LearnerOptions(
-            algorithm=spec.algorithm,
+            algorithm=IMITATION if imitates else spec.algorithm,
+            imitates=imitates,
             optimizer=spec.optimizer,
             learner=spec.learner,
             lr_warmup_steps=spec.schedule.lr_warmup_steps,

@@ -14,6 +14,7 @@ from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.runs.stored_spec import spec_of
 from api.runs.transitions import move
 from api.tables import Run
+from hillclimb.spec.sections import LEARNING_KINDS
 from hillclimb.spec.training.lineage import LineageSpec, ResumedFrom
 
 
@@ -41,7 +42,7 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     if status not in TERMINAL:
         raise InvalidTransition(f"Run {run.id} is {status}: only a paused or ended run resumes.")
     kind = run.spec["kind"]
-    if kind != "train":
+    if kind not in LEARNING_KINDS:
         raise NothingToResume(
             f"Run {run.id} is of kind {kind}, which saves no checkpoints: submit its spec again"
             " instead."

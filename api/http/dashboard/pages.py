@@ -94,8 +94,9 @@ _COMPLETED = {
     "probe": "The probe is complete.",
     "validate": "The validation is complete.",
     "preview": "The prompts are rendered.",
+    "sft": "The warm start is complete.",
 }
-"""What a completed run of a kind without training steps did."""
+"""What a completed run of a kind without rollouts to learn from did."""
 _TONES = {RunStatus.SUCCEEDED: "good", RunStatus.FAILED: "bad"}
 _SENTENCES = {
     RunStatus.PROVISIONING: "Scheduled to a runner.",

@@ -90,7 +90,7 @@ def open_services(
         database=database,
         task_queue=task_queue or celery,
         store=open_store(settings.blobs_url, STORE_RETRIES),
-        lanes=DatasetPools(),
+        dataset_pools=DatasetPools(),
         provider=_provider(settings),
         node_secrets=node_secrets(settings.node_secrets, environment),
         keyring=Keyring.of(settings),

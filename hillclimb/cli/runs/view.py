@@ -34,6 +34,8 @@ BEFORE_TRAINING = {
 def render(view: RunView, now: datetime | None = None) -> RenderableType:
     """Return the complete view of a run; with the time also how long its status lasts."""
     parts: list[RenderableType] = [_headline(view), *_waiting(view, now), _progress(view)]
+    if view.loss is not None:
+        parts.append(Text(f"loss  {view.loss:.4f}"))
     if view.rewards:
         parts.append(Text(f"reward  {sparkline(view.rewards)}  {view.rewards[-1]:.3f}"))
     if view.envs or view.evals:
@@ -72,7 +74,8 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
         return [f"status {view.status}" + (f": {what}" if what else "")]
     if kind == "step.completed":
         reward = f"{view.rewards[-1]:.3f}" if view.rewards else "–"
-        return [f"step {view.step}/{view.total_steps}  reward {reward}  eta {duration(view.eta_s)}"]
+        what = f"reward {reward}" if view.loss is None else f"loss {view.loss:.4f}"
+        return [f"step {view.step}/{view.total_steps}  {what}  eta {duration(view.eta_s)}"]
     if kind == "eval.completed":
         (step, decoding), rates = list(view.evals.items())[-1]
         n, at_n = view.evals_at_n.get((step, decoding), (1, {}))

@@ -72,10 +72,15 @@ def logout(*, as_json: bool) -> None:
         print_text("forgotten" if was_there else "nothing was stored")
 
 
-@main.command("env")
+@main.group("env", invoke_without_command=True)
 @command
 def environment(*, as_json: bool) -> None:
-    """Print the address and the key of the service for a shell: eval "$(hillclimb env)"."""
+    """Print the address and the key of the service for a shell: eval "$(hillclimb env)".
+
+    The commands below are about an environment of your own to train on.
+    """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     service = find_connection()
     values = {URL: service.url, KEY: service.api_key}
     if as_json:

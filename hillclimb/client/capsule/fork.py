@@ -30,7 +30,7 @@ from hillclimb.protocol.payloads.studies.capsule import (
 from hillclimb.spec.run import RunSpec
 
 Json = dict[str, Any]
-ELSEWHERE = ("builtin:", "hf:", "s3://")
+ELSEWHERE = ("builtin:", "hf:", "s3://", "run:")
 """Beginnings of `model.source` that name no path of one machine."""
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from hillclimb.client.errors import RunAmbiguous, RunUnknown
 from hillclimb.protocol.payloads.runs import RunList, RunSummary
+from hillclimb.spec.training.model import RUN, checkpoint_source
 
 LAST = "@last"
 """The newest run of the project."""
@@ -59,6 +61,21 @@ def find_run(list_runs: ListRuns, reference: str) -> str:
     more = ["and more"] if len(candidates) > MAX_CANDIDATES else []
     head = f"several runs are {reference!r}, newest first:"
     raise RunAmbiguous("\n  ".join([head, *lines, *more]))
+
+
+def with_run_source(find: Callable[[str], str], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a spec whose `model.source: run:NAME` or `run:@last` has the id of the run.
+
+    Raises:
+        RunUnknown, RunAmbiguous: as `find_run`.
+    """
+    model = spec.get("model")
+    source = model.get("source") if isinstance(model, Mapping) else None
+    if not isinstance(source, str) or not source.startswith(RUN) or checkpoint_source(source):
+        return dict(spec)
+    reference, step = split_step(source.removeprefix(RUN))
+    found = f"{RUN}{find(reference)}{'' if step is None else f'@{step}'}"
+    return {**spec, "model": {**dict(model or {}), "source": found}}
 
 
 def _similar(list_runs: ListRuns, reference: str) -> str:

@@ -23,6 +23,8 @@ WRITTEN_FORMS: Mapping[str, str] = {
     r"^[a-z0-9][a-z0-9-]{0,39}$": "small letters, digits and '-', at most 40 of them",
     r"^https?://[^/?#\s@]+(/[^?#\s]*)?$": "an address such as https://HOST/PATH, without user,"
     " query and fragment",
+    r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$": "an address such as https://HOST/PATH, without user,"
+    " query and fragment",
     r"^(http|ws)s?://[^/?#\s@]+(/[^?#\s]*)?$": "an address such as http://HOST:PORT/PATH, without"
     " user, query and fragment",
     r"^run_[0-9a-z]{10,40}$": "the id of a run, such as run_06dzk3m8v5q2w9x4t7r1c0n6ab",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -10,7 +11,36 @@ from pydantic import BeforeValidator, Field, model_validator
 from hillclimb.spec.section import Section
 from hillclimb.spec.training.pinned_models import pin, refuse_plain_name
 
+RUN = "run:"
+_RUN = re.compile(r"run:(run_[0-9a-z]{10,40})(?:@(\d{1,9})(?:/attempt-(\d{1,9}))?)?")
 _PINNED = re.compile(r"hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedCheckpoint:
+    """A checkpoint that a `model.source` names; None: the newest one."""
+
+    run_id: str
+    step: int | None
+    attempt: int | None
+
+    def __str__(self) -> str:
+        step = "" if self.step is None else f"@{self.step}"
+        attempt = "" if self.attempt is None else f"/attempt-{self.attempt}"
+        return f"{RUN}{self.run_id}{step}{attempt}"
+
+
+def checkpoint_source(source: str) -> NamedCheckpoint | None:
+    """Return the checkpoint that a `model.source` names; None for a model from elsewhere."""
+    match = _RUN.fullmatch(source)
+    if match is None:
+        return None
+    run_id, step, attempt = match.groups()
+    return NamedCheckpoint(
+        run_id=run_id,
+        step=None if step is None else int(step),
+        attempt=None if attempt is None else int(attempt),
+    )
 
 
 class YarnSpec(Section):
@@ -35,7 +65,9 @@ class ModelSpec(Section):
     )
     """`builtin:NAME` for a model shipped with Hillclimb, `hf:ORG/NAME@REVISION` for a model of the
     Hugging Face hub (REVISION is the full commit hash: a branch or tag can move),
-    `s3://BUCKET/PREFIX`, or a path to a Hugging Face directory that the runner's machine can
+    `s3://BUCKET/PREFIX`, `run:RUN` or `run:RUN@STEP` for the policy of a checkpoint of another run,
+    whose step, optimizer and tasks are not continued (RUN is its id; the command line also takes a
+    name or `@last`), or a path to a Hugging Face directory that the runner's machine can
     read. The plain names `Qwen/Qwen3-8B` and `Qwen/Qwen3-32B` are accepted and stored with a
     commit."""
     rope: YarnSpec | None = None
@@ -44,6 +76,11 @@ class ModelSpec(Section):
     @model_validator(mode="after")
     def _revision_is_pinned(self) -> Self:
         refuse_plain_name(self.source)
+        if self.source.startswith(RUN) and checkpoint_source(self.source) is None:
+            raise ValueError(
+                f"{self.source!r} names no checkpoint: write run:RUN or run:RUN@STEP with the id of"
+                " a run"
+            )
         if self.source.startswith("hf:") and not _PINNED.fullmatch(self.source):
             raise ValueError(
                 f"{self.source!r} does not pin a revision: write hf:ORG/NAME@REVISION with the full"

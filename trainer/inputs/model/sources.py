@@ -16,12 +16,12 @@ from trainer.inputs.model import hf_hub
 _HUB, _S3 = "hf:", "s3://"
 WITHOUT_WEIGHTS = ("*.json", "*.jinja", "tiktoken.model")
 """Files that suffice to read and write a model's tokens."""
-_MODEL_FILES = (*WITHOUT_WEIGHTS, "*.safetensors")
+MODEL_FILES = (*WITHOUT_WEIGHTS, "*.safetensors")
 """Files of a model that are downloaded: weights, config, tokenizer; never code."""
 
 
 def resolve_source(
-    source: str, downloads: Path | None = None, *, patterns: Sequence[str] = _MODEL_FILES
+    source: str, downloads: Path | None = None, *, patterns: Sequence[str] = MODEL_FILES
 ) -> Path:
     """Return the model directory of `model.source`, downloaded where needed.
 

@@ -9,13 +9,13 @@ from hillclimb.environment.base import EnvProvider
 from hillclimb.environment.task import Task
 from hillclimb.protocol.events import PhaseStarted
 from hillclimb.protocol.prompts import PromptText
-from hillclimb.protocol.rundir import MODEL
 from trainer.attempt.context import AttemptContext
 from trainer.errors import DataError
-from trainer.inputs.model.sources import WITHOUT_WEIGHTS, resolve_source
+from trainer.inputs.model.sources import WITHOUT_WEIGHTS
 from trainer.inputs.tasks.sets import load_tasks
 from trainer.jobs.prompt_preview import PreviewSelection, PromptPreview
 from trainer.jobs.startup_event import StartupInfo, emit_started
+from trainer.jobs.train.starting_policy import fetch_model
 
 
 @dataclass(slots=True)
@@ -39,11 +39,10 @@ class Preview:
         tasks = (*sets.train, *sets.eval)
         _check_keys(spec.preview.task_keys, tasks)
         self._emit_started(len(sets.train), len(sets.eval))
-        source, downloads = spec.model.source, context.dir.path / MODEL
         preview = PromptPreview(
             context=context,
             tasks=tasks,
-            model_dir=resolve_source(source, downloads, patterns=WITHOUT_WEIGHTS),
+            model_dir=fetch_model(context, patterns=WITHOUT_WEIGHTS),
             vocab_size=None,
             provider=self.provider,
             selection=PreviewSelection(

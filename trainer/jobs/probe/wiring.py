@@ -8,12 +8,11 @@ import torch
 
 from hillclimb.environment.base import EnvProvider
 from hillclimb.process.lazy_imports import gc_paused_import
-from hillclimb.protocol.rundir import MODEL, POLICY, RESUME
+from hillclimb.protocol.rundir import POLICY, RESUME
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
 from trainer.attempt.watchdog import PARTIAL_REPORT
-from trainer.inputs.model.sources import resolve_source
 from trainer.inputs.tasks.sets import some_train_tasks
 from trainer.jobs.assembly import (
     engine_watchdog,
@@ -27,6 +26,7 @@ from trainer.jobs.assembly import (
 from trainer.jobs.probe.prober import ProbeParts, Prober
 from trainer.jobs.startup_event import StartupInfo, emit_started
 from trainer.jobs.train.checkpoints import Saved, fetch
+from trainer.jobs.train.starting_policy import fetch_model
 from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers
 
@@ -86,7 +86,7 @@ def build_prober(context: AttemptContext, provider: EnvProvider | None = None) -
 def _fetch_policy(context: AttemptContext) -> tuple[Path, Saved | None]:
     """Fetch the policy to probe, from the checkpoint if there is one; return its directory."""
     if context.resume_from is None:
-        return resolve_source(context.spec.model.source, context.dir.path / MODEL), None
+        return fetch_model(context), None
     directory = context.dir.path / RESUME
     saved = fetch(context.store, context.resume_from, directory, only=f"{POLICY}/")
     return directory / POLICY, saved

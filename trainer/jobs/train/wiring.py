@@ -13,12 +13,12 @@ from hillclimb.environment.base import EnvProvider
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning
-from hillclimb.protocol.rundir import MODEL, QUALIFY, RESUME
+from hillclimb.protocol.rundir import QUALIFY, RESUME
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
 from trainer.engines.canary import canary_tokens
 from trainer.errors import CheckpointError
-from trainer.inputs.model.sources import WITHOUT_WEIGHTS, read_vocab_size, resolve_source
+from trainer.inputs.model.sources import WITHOUT_WEIGHTS, read_vocab_size
 from trainer.inputs.tasks.dataset import TaskSets
 from trainer.inputs.tasks.sampler import TaskSampler
 from trainer.inputs.tasks.sampling import PromptSampling
@@ -43,6 +43,7 @@ from trainer.jobs.train.qualification.qualifier import Qualifier
 from trainer.jobs.train.recovery import Recovery
 from trainer.jobs.train.reporting import StepReporter
 from trainer.jobs.train.saving import Saver
+from trainer.jobs.train.starting_policy import fetch_model
 from trainer.rollouts.groups.buffer import BufferOptions, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.groups.resampling import ResamplePolicy
@@ -103,12 +104,12 @@ def _fetch_policy(context: AttemptContext) -> tuple[Path, int]:
     Raises:
         ModelUnavailable, SpecError: as `build_trainer`.
     """
-    spec, downloads = context.spec, context.dir.path / MODEL
+    spec = context.spec
     if spec.backend.tinker_server is not None:
-        model_dir = resolve_source(spec.model.source, downloads, patterns=WITHOUT_WEIGHTS)
+        model_dir = fetch_model(context, patterns=WITHOUT_WEIGHTS)
         return model_dir, read_vocab_size(model_dir)
     refuse_gpu(spec, has_gpu=torch.cuda.is_available())
-    model_dir = resolve_source(spec.model.source, downloads)
+    model_dir = fetch_model(context)
     return model_dir, load_checked_config(spec, model_dir).vocab_size
 
 

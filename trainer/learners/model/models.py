@@ -39,6 +39,8 @@ class LearnerOptions:
     """Of a rollout (tokens): the divisor of `seq_mean_token_sum_norm`."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
+    imitates: bool = False
+    """Minimise the cross-entropy of the sequences' actions in place of the policy loss."""
     tokenizer_dir: Path | None = None
     """Directory of the tokenizer files that `save` copies beside the weights."""
 

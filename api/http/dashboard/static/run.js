@@ -178,6 +178,7 @@ function drawCharts() {
 const evalHint = () => hasEnded(model) ? "No evaluation was completed." : "The first evaluation will appear here.";
 
 function stepHint() {
+  if (state.kind === "sft") return "A warm start has losses, no rewards: see Metrics.";
   if (state.kind === "eval") return "An evaluation takes no training steps.";
   return hasEnded(model) ? "No training step was completed." : "The first training step will appear here.";
 }

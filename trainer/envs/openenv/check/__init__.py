@@ -1,0 +1,1 @@
+"""Checks of a running OpenEnv server, before a run depends on it."""

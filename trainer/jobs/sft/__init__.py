@@ -1,0 +1,1 @@
+"""A warm start: imitate demonstrations, or the graded rollouts of an earlier run."""
