@@ -18,7 +18,7 @@ from api.tables import Run
 QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " "})
 """Slack's clients replace straight quotes and spaces while a person types."""
 MAX_WORDS, MAX_VALUE = 64, 2000
-MAX_SHOWN = 60
+MAX_EXCERPT = 60
 """Characters of a word that a reply repeats."""
 LAST = "@last"
 MIN_PREFIX = 6
@@ -129,7 +129,7 @@ def only_run(words: Sequence[str], usage: str) -> str:
 def excerpt(word: str) -> str:
     """Return a word as a reply may repeat it: short, and without invisible characters."""
     visible = "".join(character for character in word if character.isprintable())
-    return visible if len(visible) <= MAX_SHOWN else visible[:MAX_SHOWN] + "…"
+    return visible if len(visible) <= MAX_EXCERPT else visible[:MAX_EXCERPT] + "…"
 
 
 def closest(word: str, choices: Iterable[str]) -> str:

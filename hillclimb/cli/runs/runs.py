@@ -201,8 +201,8 @@ def _instead_of_training(spec: dict[str, Any]) -> str:
         return "validates tasks and trains nothing"
     if spec["kind"] == "sft":
         run_id = spec["sft"]["rollouts_of"]
-        shown = spec["sft"]["demonstrations"] if run_id is None else f"the rollouts of {run_id}"
-        return f"imitates {shown}, from {spec['model']['source']}"
+        source = spec["sft"]["demonstrations"] if run_id is None else f"the rollouts of {run_id}"
+        return f"imitates {source}, from {spec['model']['source']}"
     does = {"eval": "evaluates", "probe": "probes", "preview": "previews"}.get(
         spec["kind"], spec["kind"]
     )

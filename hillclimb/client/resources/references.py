@@ -74,8 +74,8 @@ def with_run_source(find: Callable[[str], str], spec: Mapping[str, Any]) -> dict
     if not isinstance(source, str) or not source.startswith(RUN) or checkpoint_source(source):
         return dict(spec)
     reference, step = split_step(source.removeprefix(RUN))
-    found = f"{RUN}{find(reference)}{'' if step is None else f'@{step}'}"
-    return {**spec, "model": {**dict(model or {}), "source": found}}
+    resolved = f"{RUN}{find(reference)}{'' if step is None else f'@{step}'}"
+    return {**spec, "model": {**dict(model or {}), "source": resolved}}
 
 
 def _similar(list_runs: ListRuns, reference: str) -> str:

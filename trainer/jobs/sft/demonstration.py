@@ -26,34 +26,34 @@ def _as_object(value: object) -> object:
     return json.loads(value) if value.strip() else {}
 
 
-class _Shown(BaseModel):
+class _DemonstrationPart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class ShownFunction(_Shown):
+class DemonstrationFunction(_DemonstrationPart):
     """The function of a call: its name and its arguments."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
     arguments: Annotated[dict[str, JsonValue], BeforeValidator(_as_object)] = {}
 
 
-class ShownCall(_Shown):
+class DemonstrationCall(_DemonstrationPart):
     """A call of an assistant."""
 
-    function: ShownFunction
+    function: DemonstrationFunction
 
 
-class ShownMessage(_Shown):
+class DemonstrationMessage(_DemonstrationPart):
     """A message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
-    tool_calls: tuple[ShownCall, ...] = ()
+    tool_calls: tuple[DemonstrationCall, ...] = ()
     is_error: bool = False
     """The tool reports an error."""
 
 
-class ShownTool(_Shown):
+class DemonstrationTool(_DemonstrationPart):
     """A tool, as chat completions describe it."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
@@ -68,7 +68,7 @@ def _functions(value: object) -> object:
     return [each.get("function", each) if isinstance(each, dict) else each for each in value]
 
 
-class Demonstration(_Shown):
+class Demonstration(_DemonstrationPart):
     """One conversation. Without a system message its prompt is the one that a rollout begins with.
 
     Example:
@@ -79,8 +79,8 @@ class Demonstration(_Shown):
 
     env_key: EnvKey | None = None
     """Its environment; may be left out where the run has one alone."""
-    messages: Annotated[tuple[ShownMessage, ...], Field(min_length=2, max_length=10_000)]
-    tools: Annotated[tuple[ShownTool, ...] | None, BeforeValidator(_functions)] = None
+    messages: Annotated[tuple[DemonstrationMessage, ...], Field(min_length=2, max_length=10_000)]
+    tools: Annotated[tuple[DemonstrationTool, ...] | None, BeforeValidator(_functions)] = None
     """Tools of the prompt; null: those of the environment."""
     env_variables: dict[str, str] = {}
 
@@ -118,7 +118,7 @@ def _read(line: bytes, number: int) -> Demonstration:
     return demonstration
 
 
-def _problem(messages: tuple[ShownMessage, ...]) -> str | None:
+def _problem(messages: tuple[DemonstrationMessage, ...]) -> str | None:
     """Return what is wrong with the order of the messages, or None."""
     roles = [message.role for message in messages]
     turns = roles[1:] if roles[0] == "system" else roles

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hillclimb.environment.base import ToolResult, ToolSpec
 from hillclimb.environment.task import Task
 from trainer.algo.sequences import TrainingSequence
-from trainer.jobs.sft.demonstration import Demonstration, ShownMessage
+from trainer.jobs.sft.demonstration import Demonstration, DemonstrationMessage
 from trainer.rollouts.chat.chat import Chat
 from trainer.rollouts.chat.prompts import render_call
 from trainer.rollouts.styles.base import PromptStyle
@@ -80,7 +80,7 @@ class Encoder:
         )
         return self._chat.encode_prompt(task, tools, self._style.wording)
 
-    def _turns(self, messages: Sequence[ShownMessage]) -> Iterator[tuple[str, bool]]:
+    def _turns(self, messages: Sequence[DemonstrationMessage]) -> Iterator[tuple[str, bool]]:
         """Yield the texts of the turns, and whether the assistant wrote them."""
         results: list[ToolResult] = []
         for message in messages:
@@ -95,7 +95,7 @@ class Encoder:
             yield self._style.rules.render_results(results), False
 
 
-def _text(message: ShownMessage) -> str:
+def _text(message: DemonstrationMessage) -> str:
     """Return a message as text, an assistant's calls after its words."""
     calls = [
         render_call(each.function.name, each.function.arguments) for each in message.tool_calls

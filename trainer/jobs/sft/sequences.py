@@ -1,4 +1,4 @@
-"""What a warm start trains on: read, encoded, cut to what fits, and divided."""
+"""Sequences of a warm start: read, encoded, cut to what fits, and divided."""
 
 from __future__ import annotations
 
@@ -25,22 +25,27 @@ class Sequences:
 
     @classmethod
     def of(
-        cls, found: Sequence[TrainingSequence], *, max_length: int, held_out_share: float, seed: int
+        cls,
+        candidates: Sequence[TrainingSequence],
+        *,
+        max_length: int,
+        held_out_share: float,
+        seed: int,
     ) -> Sequences:
         """Leave out what is longer than `max_length` (tokens), and hold a share out by `seed`.
 
         Raises:
             DataError: nothing is left to train on.
         """
-        fitting = [each for each in found if len(each.token_ids) <= max_length]
+        fitting = [each for each in candidates if len(each.token_ids) <= max_length]
         if not fitting:
-            longest = max((len(each.token_ids) for each in found), default=0)
+            longest = max((len(each.token_ids) for each in candidates), default=0)
             raise DataError(
                 "there is nothing to imitate"
                 + (
-                    f": all {len(found)} conversations are longer than rollout.max_sequence_length"
+                    f": all {len(candidates)} conversations are longer than rollout.max_sequence_length"
                     f" ({max_length} tokens; the longest has {longest})"
-                    if found
+                    if candidates
                     else ""
                 )
             )
@@ -50,7 +55,7 @@ class Sequences:
         return cls(
             train=tuple(each for i, each in enumerate(fitting) if i not in held_out),
             held_out=tuple(fitting[i] for i in sorted(held_out)),
-            num_too_long=len(found) - len(fitting),
+            num_too_long=len(candidates) - len(fitting),
         )
 
     def batch(self, step: int, size: int, seed: int) -> list[TrainingSequence]:

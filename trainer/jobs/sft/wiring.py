@@ -61,9 +61,9 @@ def build_imitator(context: AttemptContext, provider: EnvProvider | None = None)
     refuse_gpu(spec, has_gpu=torch.cuda.is_available())
     model_dir = fetch_model(context)
     vocab_size = load_checked_config(spec, model_dir).vocab_size
-    found, num_barred = _found(context, model_dir, vocab_size, provider)
+    candidates, num_barred = _read_sequences(context, model_dir, vocab_size, provider)
     sequences = Sequences.of(
-        found,
+        candidates,
         max_length=spec.rollout.max_sequence_length,
         held_out_share=spec.sft.held_out_share,
         seed=spec.schedule.seed,
@@ -95,7 +95,7 @@ def build_imitator(context: AttemptContext, provider: EnvProvider | None = None)
     return Imitator(parts, start=start, is_final=is_final)
 
 
-def _found(
+def _read_sequences(
     context: AttemptContext, model_dir: Path, vocab_size: int, provider: EnvProvider | None
 ) -> tuple[list[TrainingSequence], int]:
     """Return what the spec names as sequences, and how many were left out as eval tasks."""
@@ -113,10 +113,10 @@ def _found(
     tasks = load_tasks(spec, context.store)
     keys = spec.data.env_keys or tuple(dict.fromkeys(each.env_key for each in tasks.train))
     barred = {(each.env_key, each.prompt) for each in tasks.eval if each.prompt}
-    shown = [each for each in every if (env_of(each, keys), _prompt(each)) not in barred]
-    tools = _tools(context, shown, (*tasks.train, *tasks.eval), keys, provider)
+    demonstrations = [each for each in every if (env_of(each, keys), _prompt(each)) not in barred]
+    tools = _tools(context, demonstrations, (*tasks.train, *tasks.eval), keys, provider)
     encoder = Encoder(load_chat(model_dir, vocab_size), choose_style(spec.prompt), tools)
-    return encoded(shown, encoder.encode, keys), len(every) - len(shown)
+    return encoded(demonstrations, encoder.encode, keys), len(every) - len(demonstrations)
 
 
 def _prompt(demonstration: Demonstration) -> str:
@@ -125,23 +125,25 @@ def _prompt(demonstration: Demonstration) -> str:
 
 def _tools(
     context: AttemptContext,
-    shown: Sequence[Demonstration],
+    demonstrations: Sequence[Demonstration],
     tasks: Sequence[Task],
     keys: Sequence[str],
     provider: EnvProvider | None,
 ) -> dict[str, tuple[ToolSpec, ...]]:
     """Return the tools of the environments whose demonstrations do not show them."""
-    asked = {env_of(each, keys) for each in shown if not (each.has_system or each.tools)}
-    if not asked:
+    env_keys = {
+        env_of(each, keys) for each in demonstrations if not (each.has_system or each.tools)
+    }
+    if not env_keys:
         return {}
     provider = provider or choose_provider(context.spec, context.tag(), worker=0, num_workers=1)
     if isinstance(provider, ListsTools):
-        return {key: tuple(provider.tools_of(key)) for key in asked}
+        return {key: tuple(provider.tools_of(key)) for key in env_keys}
     first = {task.env_key: task for task in reversed(tasks)}
-    missing = sorted(asked - first.keys())
+    missing = sorted(env_keys - first.keys())
     if missing:
         raise SpecError(f"there is no task of {missing[0]}, whose tools the demonstrations lack")
-    ask = partial(_tools_of_each, provider, [first[key] for key in sorted(asked)])
+    ask = partial(_tools_of_each, provider, [first[key] for key in sorted(env_keys)])
     # In a thread: this process's own event loop is waiting for this function.
     return start_in_daemon_thread(lambda: asyncio.run(ask()), name="tools").result()
 

@@ -260,8 +260,6 @@ def _hardware(hardware: HardwarePayload) -> Contents:
     return {
         "candidates": [_candidate(each) for each in hardware.candidates],
         "prices": hardware.prices.summary,
-        "run_hours": _span(hardware.run_hours),
-        "run_usd": _usd(hardware.run_usd) if hardware.run_usd is not None else "",
     }
 
 
@@ -272,12 +270,8 @@ def _candidate(each: CandidatePayload) -> Contents:
         "hourly": _usd(each.hourly_usd) if each.hourly_usd is not None else "–",
         "why_not": each.why_not or "",
         "lines": estimate.lines if estimate is not None else (),
-        "remedies": each.remedies,
+        "suggestions": each.suggestions,
     }
-
-
-def _span(span: RangePayload | None) -> str:
-    return "" if span is None else f"{span.low:.1f} to {span.high:.1f} h"
 
 
 def _usd(span: RangePayload) -> str:

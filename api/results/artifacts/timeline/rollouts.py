@@ -1,4 +1,4 @@
-"""Rollouts on a timeline: lanes of each rollout worker, turns and calls inside, load of engines."""
+"""Rollouts on a timeline: slots of each rollout worker, turns and calls inside, load of engines."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def draw_rollouts(
 ) -> int:
     """Draw the rollouts that have facts; return their number.
 
-    A worker runs many at once: each is in the first lane that is free when it begins.
+    A worker runs many at once: each is in the first slot that is free when it begins.
     """
     drawn = sorted((t for t in times if t.rollout_id in facts), key=lambda each: each.began_at)
     free_at: dict[int, list[float]] = defaultdict(list)
     for rollout in drawn:
         begin, end = rollout.began_at, rollout.began_at + _length(rollout.spans)
-        lane = _lane(free_at[rollout.worker], begin, end)
+        slot = _slot(free_at[rollout.worker], begin, end)
         name = f"rollout worker {rollout.worker}"
-        track = Track(WORKERS + rollout.worker, name, lane, f"lane {lane + 1}")
+        track = Track(WORKERS + rollout.worker, name, slot, f"slot {slot + 1}")
         fact = facts[rollout.rollout_id]
         args = fact.args | {"engine": rollout.engine}
         trace.slice(track, fact.name, begin, end, category="rollout", args=args)
@@ -80,11 +80,11 @@ def _labelled(spans: Sequence[StoredSpan]) -> Iterator[tuple[str, StoredSpan]]:
             yield (span.label or span.kind), span
 
 
-def _lane(free_at: list[float], begin: float, end: float) -> int:
-    for lane, free in enumerate(free_at):
+def _slot(free_at: list[float], begin: float, end: float) -> int:
+    for slot, free in enumerate(free_at):
         if free <= begin:
-            free_at[lane] = end
-            return lane
+            free_at[slot] = end
+            return slot
     free_at.append(end)
     return len(free_at) - 1
 

@@ -1,4 +1,4 @@
-"""A timeline draws what was measured: phases end at the next event, lanes never overlap."""
+"""A timeline draws what was measured: phases end at the next event, slots never overlap."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_phases_end_at_the_next_event_and_parts_lie_within_them() -> None:
     assert slices(trace.events(), "step") == {"step 2": (0.0, 10.0)}
 
 
-def test_rollouts_at_once_have_lanes_of_their_own_and_engines_count_their_turns() -> None:
+def test_rollouts_at_once_have_slots_of_their_own_and_engines_count_their_turns() -> None:
     rows = [
         times(1, 100.0, ("reset", 0, 1), ("sample", 1, 2), ("call", 3, 1), ("sample", 4, 1)),
         times(2, 101.0, ("reset", 0, 1), ("sample", 1, 2)),
@@ -78,8 +78,8 @@ def test_rollouts_at_once_have_lanes_of_their_own_and_engines_count_their_turns(
     assert draw_rollouts(trace, rows, facts) == 4
     events = trace.events()
     place = {e["name"]: (e["pid"], e["tid"]) for e in events if e.get("cat") == "rollout"}
-    lanes = {"task #1": (1000, 0), "task #2": (1000, 1), "task #3": (1000, 0)}
-    assert place == lanes | {"task #4": (1001, 0)}
+    slots = {"task #1": (1000, 0), "task #2": (1000, 1), "task #3": (1000, 0)}
+    assert place == slots | {"task #4": (1001, 0)}
     assert slices(events, "sample")["turn 2"] == (4.0, 1.0)
     load = [(e["ts"] / 1e6, *e["args"].values()) for e in events if e["ph"] == "C"]
     assert load == [

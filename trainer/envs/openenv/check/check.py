@@ -33,7 +33,7 @@ SECOND_SESSION_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPlan:
-    """What to check: a server, the arguments of its resets, and how much to play."""
+    """Plan of a check: a server, the arguments of its resets, and how much to play."""
 
     server: OpenEnvServer
     resets: Sequence[Mapping[str, JsonValue]]
@@ -48,7 +48,7 @@ class CheckPlan:
 
 @dataclass(slots=True)
 class _Played:
-    """What random play has seen."""
+    """Record of what random play has seen."""
 
     scores: list[float] = field(default_factory=list)
     ended: int = 0

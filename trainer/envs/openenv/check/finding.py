@@ -1,4 +1,4 @@
-"""What a check found, as a sentence."""
+"""Findings of a check, as sentences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class FindingMark(StrEnum):
-    """How a finding stands: `wrong` fails the check, `note` is worth a look."""
+    """Weight of a finding: `wrong` fails the check, `note` is worth a look."""
 
     OK = "ok"
     NOTE = "note"
