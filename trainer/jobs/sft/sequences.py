@@ -43,7 +43,8 @@ class Sequences:
             raise DataError(
                 "there is nothing to imitate"
                 + (
-                    f": all {len(candidates)} conversations are longer than rollout.max_sequence_length"
+                    f": all {len(candidates)} conversations are longer than"
+                    " rollout.max_sequence_length"
                     f" ({max_length} tokens; the longest has {longest})"
                     if candidates
                     else ""
