@@ -29,8 +29,9 @@ SERVES = ".venv-peers/bin/python -m uvicorn"
 
 def commands(page: str) -> list[str]:
     """Return the commands of the page's code blocks without a language, in order."""
-    blocks = re.findall(r"^```\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    return [line for block in blocks for line in block.splitlines() if line]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    own = [block for language, block in blocks if not language]
+    return [line for block in own for line in block.splitlines() if line]
 
 
 def main() -> int:

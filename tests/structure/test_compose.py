@@ -3,6 +3,8 @@
 import importlib
 import importlib.util
 import re
+import shlex
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -135,9 +137,11 @@ def is_module(name: str) -> bool:
 @pytest.mark.parametrize("name", BUILT)
 def test_what_a_service_runs_is_there(name: str) -> None:
     command = services()[name].get("command") or image(name).command
-    assert command[:2] == ["python", "-m"]
-    assert is_module(command[2])
-    for word in command[3:]:
+    words = shlex.split(command[2]) if command[:2] == ["sh", "-c"] else command
+    modules = [name for option, name in pairwise(words) if option == "-m"]
+    assert modules
+    assert all(map(is_module, modules))
+    for word in words:
         if re.fullmatch(r"(api|worker)\.[\w.]+(:\w+)?", word):
             module, _, attribute = word.partition(":")
             assert hasattr(importlib.import_module(module), attribute or "app")

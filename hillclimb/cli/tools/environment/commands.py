@@ -64,7 +64,11 @@ def _serving(directory: Path) -> str:
 @click.option("--reset", metavar="JSON", help="Arguments of every reset, such as '{\"level\": 2}'.")
 @click.option("--reward", type=click.Choice(["last", "sum"]), help="As in the spec.")
 @click.option(
-    "--reward-range", nargs=2, type=float, metavar="LOW HIGH", help="As in the spec: 0 1."
+    "--reward-range",
+    nargs=2,
+    type=FiniteRange(-1e9, 1e9),
+    metavar="LOW HIGH",
+    help="As in the spec: 0 1.",
 )
 @click.option(
     "--episodes",

@@ -86,7 +86,8 @@ def test_each_line_of_the_page_is_a_command_with_options_that_it_has(line: str) 
     group: click.Command = main
     context, words = None, shlex.split(line)
     while isinstance(group, click.Group):
-        context = click.Context(group, info_name=words[0], parent=context)
+        settings = {} if context else main.context_settings
+        context = click.Context(group, info_name=words[0], parent=context, **settings)
         group, words = group.commands[words[1]], words[1:]
     group.make_context(words[0], words[1:], parent=context)
 
