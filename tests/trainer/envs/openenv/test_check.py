@@ -28,10 +28,20 @@ def test_a_good_server_is_found_good(search: Served, capsys: pytest.CaptureFixtu
 
 
 def test_a_reward_outside_of_its_range_is_wrong(
+    search: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reset = ("--reset", '{"split": "train"}')
+    code, found = judged(capsys, search.url, *reset, "--reward-range", "5", "6")
+    assert (code, found["reward"]) == (1, "wrong")
+
+
+def test_a_server_that_wants_a_key_is_not_taken_for_another_kind(
     countdown: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, found = judged(capsys, countdown.url, "--reward-range", "5", "6")
-    assert (code, found["reward"]) == (1, "wrong")
+    assert main([countdown.url, "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert "answers 401" in finding["sentence"]
+    assert "asks for a key" in finding["sentence"]
 
 
 def test_a_path_without_a_server_is_wrong_and_silence_is_code_5(

@@ -16,7 +16,7 @@ from tests.trainer.fixtures.scripted import (
     a_request,
     a_task,
 )
-from trainer.rollouts.records.skipped import unstarted
+from trainer.rollouts.records.skipped import skipped_rollout
 from trainer.rollouts.records.times import write_times
 
 
@@ -25,7 +25,7 @@ async def test_every_part_of_a_rollout_and_of_its_failed_tries_has_a_span(tmp_pa
     provider = CountingProvider(lambda n: CountingEnv(goal=1, call_errors=int(n == 0)))
     began = time.time()
     (group,) = await a_collector(engine, provider).collect([a_task()], a_request(n=1))
-    skipped = unstarted(a_task(), 1, a_request(n=2), attempt=1, why="no time")
+    skipped = skipped_rollout(a_task(), 1, a_request(n=2), attempt=1, why="no time")
     write_times(tmp_path / "times.jsonl.gz", [*group, skipped])
     lines = gzip.decompress((tmp_path / "times.jsonl.gz").read_bytes()).splitlines()
     (times,) = map(StoredTimes.model_validate_json, lines)

@@ -90,8 +90,10 @@ class ServerCheck:
             schema = await action_schema(self._plan.server, {})
         except httpx.HTTPStatusError as fault:
             status = fault.response.status_code
-            what = f"{url} answers {status} to GET /schema: it is no OpenEnv server, or under a"
-            return wrong("protocol", f"{what} path of its own.")
+            what = f"{url} answers {status} to GET /schema"
+            if status in (401, 403):
+                return wrong("protocol", f"{what}: it asks for a key, and the check sends none.")
+            return wrong("protocol", f"{what}: it is no OpenEnv server, or under another path.")
         except httpx.DecodingError as fault:
             return wrong("protocol", f"{url} is no OpenEnv server: {fault}.")
         except httpx.HTTPError as fault:
