@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from hillclimb.stack.system.ports import find_free
+
 ROOT = Path(__file__).parents[4]
 
 
@@ -23,6 +25,8 @@ def environment_in(folder: Path) -> dict[str, str]:
         "HILLCLIMB_HOME": str(ROOT),
         "HILLCLIMB_TRAINER_PYTHON": str(trainer),
         "COLUMNS": "80",
+        # Two stacks that start at once would both find the usual port free.
+        "HILLCLIMB_API_PORT": str(find_free()),
     }
 
 

@@ -18,6 +18,7 @@ from benchmarks.envs.own_environment import PAGE, SERVES, commands, run_page
 from hillclimb.cli.commands import main
 from hillclimb.client.spec_file import read_spec
 from hillclimb.spec.run import RunSpec
+from tests.hillclimb.cli.first_hour.own_stack import environment_in
 
 
 def invoke(*words: str) -> Result:
@@ -95,8 +96,8 @@ def test_each_line_of_the_page_is_a_command_with_options_that_it_has(line: str) 
 @pytest.fixture
 def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The embedded stack, with its state in a folder of its own."""
-    monkeypatch.setenv("HILLCLIMB_HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
+    for name, value in environment_in(tmp_path).items():
+        monkeypatch.setenv(name, value)
     words = [sys.executable, "-m", "hillclimb.cli"]
     subprocess.run([*words, "up", "--detach"], check=True)
     yield
