@@ -69,7 +69,8 @@ def percent(share: float | None) -> str:
 
 def points(change: float | None) -> str:
     """Return a change of a share in percentage points, or a dash."""
-    return "–" if change is None else f"{100 * change:+.1f}"
+    # Adding zero takes the sign off a negative one.
+    return "–" if change is None else f"{round(100 * change, 1) + 0.0:+.1f}"
 
 
 def p_value(value: float | None) -> str:

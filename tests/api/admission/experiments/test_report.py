@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from api.admission.experiments.markdown import cell, code, inline, quoted
+from api.admission.experiments.markdown import cell, code, inline, points, quoted
 from tests.api.admission.experiments.conftest import BASE, Call, submit, train
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
@@ -161,3 +161,9 @@ def test_cells_keep_their_pipes_and_are_bounded() -> None:
     assert len(cell("x" * 5000)) == 300
     assert code("a`b\nc") == "`a'b c`"
     assert quoted("a\n\n# b") == ["> a", ">", "> \\# b"]
+
+
+def test_a_change_of_nothing_has_no_minus() -> None:
+    assert [points(each) for each in (-0.0, -0.0004, 0.0, -0.057, None)] == [
+        *("+0.0", "+0.0", "+0.0", "-5.7", "–")
+    ]
