@@ -33,6 +33,7 @@ from api.scheduling import control
 from api.scheduling.limits.guards.trips import acknowledge
 from api.tables import Run
 from api.tables.access import idempotency
+from api.tables.access.grants.charging import charge_extension
 from api.tables.access.idempotency import StoredResponse
 
 FORK_FORM = "fork"
@@ -96,6 +97,7 @@ def _approve(request: PersonRequest, value: str) -> SlackReply:
         if idempotency.begin(session, key) is not None:
             return sentence("This extension was approved before.")
         budgets.extend(session, run, usd=usd, hours=hours, granted_by=caller.actor, now=request.now)
+        charge_extension(session, caller, usd=usd, hours=hours)
         name, status = run.name, run.status
         idempotency.finish(session, key, StoredResponse(status=200, response={}))
     more = " and ".join([f"${usd:.2f}"] * bool(usd) + [f"{hours:.2f} h"] * bool(hours))

@@ -34,7 +34,8 @@ class MlflowSpec(Section):
     """MLflow: one run per attempt, `RUN-attempt-N`, sent during the run.
 
     Credentials are MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and
-    MLFLOW_TRACKING_PASSWORD, in the environment of the trainer, never in a spec.
+    MLFLOW_TRACKING_PASSWORD, in the environment of the trainer, never in a spec. They are sent only
+    where `tracking_uri` is the MLFLOW_TRACKING_URI of that environment.
     """
 
     tracking_uri: Annotated[

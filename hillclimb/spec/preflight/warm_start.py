@@ -42,6 +42,9 @@ def refuse_unclear(sft: SftSpec, *, is_sft: bool) -> None:
             " sft.rollouts_of to a run"
         )
     file = sft.demonstrations
+    if file is not None and file.startswith(S3) and any(mark in file for mark in "?#"):
+        # `?endpoint_url=` would send signed requests of the trainer to any host.
+        raise ValueError("sft.demonstrations has a query or a fragment: write s3://BUCKET/KEY")
     if file is not None and not file.startswith(("/", S3)):
         raise ValueError(
             f"sft.demonstrations is {file!r}, and the service does not know in which folder: write"

@@ -52,6 +52,11 @@ def test_a_warm_start_counts_its_steps(served: Served) -> None:
         ({"kind": "sft"}, 422, "imitates one thing"),
         ({"kind": "sft", "sft": {"demonstrations": "shown.jsonl"}}, 422, "absolute path"),
         (
+            {"kind": "sft", "sft": {"demonstrations": "s3://b/k?endpoint_url=http://evil"}},
+            422,
+            "has a query or a fragment",
+        ),
+        (
             {"kind": "sft", "sft": {"rollouts_of": "run_00000000000000000000000000"}},
             404,
             "run_0000",

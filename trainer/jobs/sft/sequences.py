@@ -12,7 +12,7 @@ from hillclimb.blobs.locate import open_store
 from hillclimb.spec.preflight.warm_start import S3
 from trainer.algo.sequences import TrainingSequence
 from trainer.errors import DataError, StoreUnavailable
-from trainer.jobs.sft.demonstration import Demonstration, read_demonstrations
+from trainer.jobs.sft.demonstration import MAX_LINE_BYTES, Demonstration, read_demonstrations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +83,12 @@ def demonstrations_of(source: str, downloads: Path) -> Iterator[Demonstration]:
         StoreUnavailable: the store does not answer.
     """
     path = _fetched(source, downloads) if source.startswith(S3) else Path(source)
+    if path.exists() and not path.is_file():
+        raise DataError(f"sft.demonstrations {source} is no regular file")
     try:
-        with path.open("rb") as lines:
-            yield from read_demonstrations(lines)
+        with path.open("rb") as file:
+            # A line without an end does not fill the memory: the reader refuses it by its length.
+            yield from read_demonstrations(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""))
     except OSError as fault:
         raise DataError(f"sft.demonstrations {source}: {fault.strerror}") from fault
     except DataError as fault:

@@ -213,6 +213,11 @@ async def test_more_budget_is_approved_once_whoever_presses(
     warning = slack.posts[-1]
     assert warning["thread_ts"] == ts
     (value,) = buttons(warning).values()
+    agent = await client.post("/v1/agent-keys", json={"name": "agent", "num_runs": 1})
+    carl = Person(client, slack, "U0CARL")
+    await carl.link(agent.json()["key"])
+    await carl.press("budget.approve", value, ts="1700000000.000002")
+    assert "less than $10 and 0 h. Nothing was extended" in slack.whispers[-1]["text"]
     for person in (anna, anna, ben):
         await person.press("budget.approve", value, ts="1700000000.000002")
     with database.transaction() as session:

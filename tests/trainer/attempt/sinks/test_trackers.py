@@ -188,7 +188,8 @@ def test_an_mlflow_run_holds_every_figure_under_its_step(
 ) -> None:
     with mlflow_server(experiments=dict(existing), num_failing=1) as server:
         spec = {"mlflow": {"tracking_uri": server.url, "experiment": "climbs"}}
-        assert tracked(tmp_path, spec, {"MLFLOW_TRACKING_TOKEN": "secret-token"})
+        theirs = {"MLFLOW_TRACKING_URI": f"{server.url}/", "MLFLOW_TRACKING_TOKEN": "secret-token"}
+        assert tracked(tmp_path, spec, theirs)
     values = {(each["key"], each["step"]): each["value"] for each in server.metrics}
     assert values["reward/avg_raw_reward", 300] == 0.25
     assert values["eval_sampled/booking/pass_at_1", 0] == 0.5
@@ -197,6 +198,14 @@ def test_an_mlflow_run_holds_every_figure_under_its_step(
     assert server.tags["end_reason"] == "completed"
     assert (server.ended, server.authorization) == ("FINISHED", "Bearer secret-token")
     assert announced(tmp_path).url == f"{server.url}/#/experiments/7/runs/r1"
+
+
+def test_credentials_go_to_no_address_but_their_own(tmp_path: Path) -> None:
+    foreign = {"MLFLOW_TRACKING_URI": "https://mlflow.example.org"}
+    foreign |= {"MLFLOW_TRACKING_TOKEN": "secret-token", "MLFLOW_TRACKING_USERNAME": "anna"}
+    with mlflow_server() as server:
+        assert tracked(tmp_path, {"mlflow": {"tracking_uri": server.url}}, foreign)
+    assert (server.ended, server.authorization) == ("FINISHED", "")
 
 
 @pytest.mark.parametrize("settings", [{"status": 403}, {"num_failing": 99}])

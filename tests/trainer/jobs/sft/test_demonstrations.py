@@ -14,6 +14,7 @@ from tests.trainer.fixtures.tiny_model import write_tiny_model
 from trainer.errors import DataError
 from trainer.jobs.sft.demonstration import Demonstration, read_demonstrations
 from trainer.jobs.sft.encoding import Encoder
+from trainer.jobs.sft.sequences import demonstrations_of
 from trainer.rollouts.chat.chat import Chat
 from trainer.rollouts.chat.prompts import render_call
 from trainer.rollouts.styles.own import OWN_STYLE
@@ -87,3 +88,22 @@ def test_a_refusal_does_not_repeat_what_the_file_holds(tmp_path: Path) -> None:
     with secret.open("rb") as lines, pytest.raises(DataError) as refused:
         list(read_demonstrations(lines))
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [("/dev/zero", "is no regular file"), ("/nothing", "No such file"), ("/", "no regular file")],
+)
+def test_a_source_that_is_no_file_is_a_sentence(source: str, part: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=part):
+        list(demonstrations_of(source, tmp_path))
+
+
+def test_a_line_without_an_end_is_refused_by_its_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("demonstration", "sequences"):
+        monkeypatch.setattr(f"trainer.jobs.sft.{module}.MAX_LINE_BYTES", 1 << 20)
+    (tmp_path / "long").write_bytes(b"x" * (4 << 20))
+    with pytest.raises(DataError, match="line 1 has more than 1 MiB"):
+        list(demonstrations_of(str(tmp_path / "long"), tmp_path))

@@ -19,6 +19,9 @@ TOKEN, USERNAME, PASSWORD = (
     "MLFLOW_TRACKING_PASSWORD",
 )
 """Variables of MLflow's own client."""
+ADDRESS = "MLFLOW_TRACKING_URI"
+"""The one address to which the environment's credentials go. A spec names any address, but no
+secret of a project can set this variable (hillclimb.spec.hosts): it is the operator's."""
 MAX_METRICS, MAX_PARAMS, MAX_VALUE_CHARS = 1000, 100, 500
 """Limits of `runs/log-batch`, and of a parameter's value in old servers."""
 ALREADY_EXISTS = "RESOURCE_ALREADY_EXISTS"
@@ -91,11 +94,12 @@ class MlflowRun:
 
 
 class _Client:
-    """Requests to one server with the credentials that MLflow's own client would use."""
+    """Requests to one server, with the credentials of the environment where they are for it."""
 
     def __init__(self, uri: str, environ: Mapping[str, str]) -> None:
         self.uri = uri.rstrip("/")
-        token, user = environ.get(TOKEN), environ.get(USERNAME)
+        is_theirs = environ.get(ADDRESS, "").rstrip("/") == self.uri
+        token, user = (environ.get(TOKEN), environ.get(USERNAME)) if is_theirs else (None, None)
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
             auth=(user, environ.get(PASSWORD, "")) if user and not token else None,
