@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from api.notices.errors import RateLimited, SlackRefused, SlackUnavailable
@@ -61,3 +62,33 @@ def test_silence_is_worth_another_try(fake_slack: FakeSlack) -> None:
 def test_a_closed_port_is_worth_another_try() -> None:
     with pytest.raises(SlackUnavailable):
         SlackApi(token=TOKEN, base_url="http://127.0.0.1:1").post("#t", HELLO, thread_ts=None)
+
+
+def test_a_reply_goes_to_slacks_own_address_alone(fake_slack: FakeSlack) -> None:
+    with pytest.raises(SlackRefused, match="no address of Slack"):
+        api(fake_slack).respond("https://hooks.slack.com.evil.example/x", {"text": "hello"})
+    assert fake_slack.posts == []
+
+
+def test_a_redirect_is_no_success(fake_slack: FakeSlack) -> None:
+    fake_slack.failures.append(Failure(status=302))
+    with pytest.raises(SlackUnavailable, match="HTTP 302"):
+        api(fake_slack).post("#t", HELLO, thread_ts=None)
+
+
+def test_a_limit_in_the_body_is_one_too(fake_slack: FakeSlack) -> None:
+    fake_slack.failures.append(Failure(error="ratelimited"))
+    with pytest.raises(RateLimited):
+        api(fake_slack).post("#t", HELLO, thread_ts=None)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]"])
+def test_a_response_that_is_no_object_is_worth_another_try(
+    fake_slack: FakeSlack, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(_self: SlackApi, _url: str, _body: object, **_options: object) -> httpx.Response:
+        return httpx.Response(200, content=body)
+
+    monkeypatch.setattr(SlackApi, "_send", send)
+    with pytest.raises(SlackUnavailable, match="is not"):
+        api(fake_slack).post("#t", HELLO, thread_ts=None)

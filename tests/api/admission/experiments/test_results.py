@@ -176,3 +176,35 @@ def test_an_unknown_decoding_has_no_figures(create: Call, call: Call, story: Sto
     results = call("GET", "/v0.2.4/results?decoding=nowhere")
     assert (results["decoding"], results["arms"][0]["last"]) == ("nowhere", None)
     assert call("GET", "/v0.2.4/figures?decoding=nowhere")["arms"][0]["curve"] == []
+
+
+def test_each_summary_of_a_series_and_each_reason_without_one(
+    create: Call, call: Call, story: Story
+) -> None:
+    """A run alone: its series rise from 0.2 to 0.8 (two evaluations, four steps)."""
+    create(
+        watch=[
+            "max(signal_ratio) < 0.6",
+            "last(signal_ratio) > 0.4",
+            "mean(signal_ratio) > 0.4",
+            "signal_ratio > +0.1",
+            "eval/held_out_templates/pass_at_1 > 0.1",
+            "eval/seen_templates/pass_at_1 > 0.1",
+            "eval/all/pass_at_1[nowhere] > +0",
+        ]
+    )
+    run_id = submit(story, "alone")
+    train(story, run_id, 0.2, 0.8, metrics={"reward/signal_ratio": 0.5})
+    call("POST", "/v0.2.4/runs", {"run_id": run_id})
+    readings = call("GET", "/v0.2.4/results")["verdicts"][0]["readings"]
+    assert [each["reading"] for each in readings[:4]] == ["met", "met", "met", "undecided"]
+    assert {each["value"] for each in readings[:3]} == {0.5}
+    assert "a change of a series needs a baseline" in readings[3]["why"]
+    assert "there is no baseline, and no earlier evaluation" in readings[6]["why"]
+
+
+def test_an_experiment_without_a_run_says_so(create: Call, call: Call) -> None:
+    create()
+    results = call("GET", "/v0.2.4/results")
+    assert (results["word"], results["verdicts"]) == ("inconclusive", [])
+    assert "has no run" in results["why"]

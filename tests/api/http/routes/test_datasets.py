@@ -204,6 +204,8 @@ async def test_a_published_split_comes_in_a_form(client: httpx.AsyncClient) -> N
     for form, sentence in (
         ({"task": ("x", b"[]")}, "The form has a part 'task'"),
         ({"options": ("x", b"{}")}, "The request has no tasks: send them"),
+        ({"options": (None, b"{}")}, "The request has no tasks: send them"),
+        ({"tasks": (None, b"[]")}, "The part `tasks` is text: send it as a file."),
     ):
         refused = await client.post(VERSIONS, files=form)
         assert sentence in refused.json()["detail"]
