@@ -69,7 +69,8 @@ def test_the_secrets_of_an_attempt_reach_its_trainer_and_leave_no_file(
     bench.until(lambda: len(service.registrations) == 2)
     gate.unlink()
     bench.until(lambda: "att_1" in service.ends)
-    bench.until(lambda: not file.exists())
+    entry = bench.state / "runner/attempts/att_1.json"  # deleted last
+    bench.until(lambda: not file.exists() and not entry.exists())
     uploaded = b"".join(each.read_bytes() for each in bench.blobs.rglob("*") if each.is_file())
     assert b"401: ************* is not valid" in uploaded
     kept = [each for each in bench.state.rglob("*") if each.is_file()]
