@@ -14,7 +14,11 @@ from tests.trainer.workers.tinker.server.local import (
     tinker_server,
     write_model,
 )
+from trainer.workers.tinker.sdk_clients import close_on_own_loop
 from trainer.workers.tinker.service import TELEMETRY, TinkerService
+
+close_on_own_loop()
+"""For the tests that use the SDK without our service, too."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

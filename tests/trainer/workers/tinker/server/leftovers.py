@@ -27,9 +27,11 @@ def collect_what_the_sdk_leaves() -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            _end_sessions()
             for _ in range(5):
+                _end_sessions()
                 gc.collect()
+                # A client that is collected lives on in a task that ends its session.
+                _wait_for_the_thread()
     finally:
         sys.unraisablehook = hook
 
@@ -47,7 +49,16 @@ def _end_sessions() -> None:
     """
     for holder in holders():
         holder.close()  # type: ignore[no-untyped-call]
-        holder.run_coroutine_threadsafe(_cancel_other_tasks()).result(timeout=60.0)
+    _wait_for_the_thread()
+
+
+def _wait_for_the_thread() -> None:
+    """Wait until the SDK's thread, where one runs, has ended what it was asked for until now."""
+    module = sys.modules.get("tinker.lib.internal_client_holder")
+    thread = module and module._internal_client_holder_thread_singleton
+    if thread is not None and thread._started:
+        work = asyncio.run_coroutine_threadsafe(_cancel_other_tasks(), thread.get_loop())
+        work.result(timeout=60.0)
 
 
 async def _cancel_other_tasks() -> None:
