@@ -23,8 +23,17 @@ if not os.environ.get("HILLCLIMB_E2E"):
     # All is plain HTTP on loopback, but every client reads whom it would trust: 1 ms for this one
     # (openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null), 30 ms for the world's 117.
     os.environ["SSL_CERT_FILE"] = str(ROOT / "fixtures/no_authority.pem")
-LONGEST = ("hillclimb/stack/", "worker/", "peers/", "hillclimb/cli/")
-"""Of the control plane: they begin first, so that the two processes (`make test`) end together."""
+LONGEST = (
+    "hillclimb/cli/first_hour/test_readme.py",
+    "hillclimb/cli/first_hour/test_old_workflows.py",
+    "hillclimb/cli/tools/test_environment.py",
+    "hillclimb/stack/",
+    "worker/",
+    "peers/",
+    "hillclimb/cli/",
+)
+"""Of the control plane: they begin first, so that the processes (`make test`, `make test-long`) end
+together."""
 
 
 @pytest.hookimpl(wrapper=True)
