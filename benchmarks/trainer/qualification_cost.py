@@ -1,6 +1,6 @@
 """Measures the time that the qualification of checkpoints adds to the demo's run.
 
-    .venv/bin/python benchmarks/trainer/qualification_cost.py [--pairs 3]
+    .venv/bin/python benchmarks/trainer/qualification_cost.py [--pairs 3] [--out FILE]
 
 Runs the demo's spec through the trainer itself (no service), with and without
 `checkpoints.qualify`, alternately, and prints seconds of wall clock and of CPU of each run, the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import subprocess
 import tempfile
 import time
@@ -70,19 +71,29 @@ def main() -> None:
     """Run the pairs and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=3)
-    pairs = parser.parse_args().pairs
-    runs = []
-    for number in range(pairs):
+    parser.add_argument("--out", type=Path, help="file for the figures (JSON)")
+    args = parser.parse_args()
+    runs: list[dict[str, Any]] = []
+    for number in range(args.pairs):
         # Alternately first: a machine that slows down must not favour one of them.
         for qualify in (True, False) if number % 2 else (False, True):
             runs.append(measure(qualify=qualify))
             print(json.dumps(runs[-1]), flush=True)
-    for unit in ("wall_s", "cpu_s"):
-        total = {
-            qualify: sum(run[unit] for run in runs if run["qualify"] is qualify)
-            for qualify in (True, False)
-        }
-        print(f"{unit}: {total[True] / total[False] - 1.0:+.1%}")
+    added = {unit: added_share(runs, unit) for unit in ("wall_s", "cpu_s")}
+    for unit, share in added.items():
+        print(f"{unit}: {share:+.1%}")
+    if args.out is not None:
+        machine = f"{os.cpu_count()} cores, {platform.machine()}"
+        facts = {"runs": runs, "added": added, "machine": machine}
+        args.out.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def added_share(runs: list[dict[str, Any]], unit: str) -> float:
+    """Return the share by which the runs with trials take more of a unit than those without."""
+    with_trials, without = (
+        sum(run[unit] for run in runs if run["qualify"] is qualify) for qualify in (True, False)
+    )
+    return round(with_trials / without - 1.0, 4)
 
 
 if __name__ == "__main__":
