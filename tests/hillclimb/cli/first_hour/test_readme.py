@@ -20,6 +20,8 @@ from hillclimb.cli.tools.first_spec import TEMPLATE
 from hillclimb.spec.run import RunSpec
 from tests.hillclimb.cli.first_hour.own_stack import ROOT, environment_in, stop_in
 
+FOLLOWED_S = 5
+"""Followers of a run that has ended are cut off after this."""
 LINE = re.compile(r"^\$ ((?:.*\\\n)*.*)", re.MULTILINE)
 
 
@@ -134,7 +136,7 @@ def run(shell: subprocess.Popen[str], line: str) -> str:
     line = re.sub(r"/runs/RUN/", "/runs/$TRAINED/", line)
     line = re.sub(r"\bRUN\b", "$TRAINED", line)
     if line.startswith("curl -N") or line.endswith(" -f"):
-        line = f"timeout 20 {line}"
+        line = f"timeout {FOLLOWED_S} {line}"
     assert shell.stdin is not None
     assert shell.stdout is not None
     shell.stdin.write(f"{line}\ncode=$?; echo; echo =END= $code\n")
