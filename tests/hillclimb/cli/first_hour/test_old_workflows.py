@@ -52,7 +52,14 @@ run: |
 """A SkyPilot task as `sky launch skyrl-train/tasks/openenv-fleet-grpo.yaml` takes it."""
 
 OLD_WORKFLOWS = ("fleet-train.yaml", "fleet-train-tinker.yaml")
-SHORT = ("schedule.epochs=null", "schedule.total_steps=1", "data.eval_tasks_per_env=1")
+SHORT = (
+    "schedule.epochs=null",
+    "schedule.total_steps=1",
+    "data.eval_tasks_per_env=1",
+    # In one process: the small run of the runbook is the one that starts Ray and vLLM.
+    "placement.type=inline",
+    "engine.type=torch",
+)
 TRAINED = (Exit.OK, Exit.NOTHING_LEARNED)
 """One step of a tiny model may find no gradient: it trained all the same."""
 
