@@ -14,7 +14,7 @@ TRAINER_TESTS := tests/trainer tests/assets
 # it each compiles our code anew: the API takes 4.5 instead of 3.3 s of CPU until it answers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: mutants help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz rent search-environment
+.PHONY: docs mutants help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz rent search-environment
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,10 +55,22 @@ setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quic
 mutants: setup .venv-mutants/.ready ## change one expression at a time where numbers and decisions are made; tests must notice (an hour)
 	@.venv-mutants/bin/python .ci/mutants.py $(MUTANTS_ARGS)
 
+# The site's generator: Markdown as GitHub reads it, and a theme without scripts of other sites.
+.venv-docs/.ready: requirements/docs.txt
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@echo "setup: installing the generator of the documentation into .venv-docs"
+	@.venv-docs/bin/python $(PIP) --no-deps -r requirements/docs.txt 2>.venv-docs/pip.log || { cat .venv-docs/pip.log; exit 1; }
+	@touch $@
+
+docs: .venv-docs/.ready ## build the documentation as a site that works offline: build/docs/index.html
+	@.venv-docs/bin/python -m sphinx -q -E -W --keep-going -c docs/site -d build/doctrees . build/docs
+	@.venv-docs/bin/python docs/site/offline.py build/docs
+
 lock: ## write requirements/*.txt from what the environments hold
 	@$(CONTROL)/python requirements/lock.py $(CONTROL)/python requirements/control.txt
 	@$(CONTROL)/python requirements/lock.py $(TRAINER)/python requirements/trainer.txt
 	@$(CONTROL)/python requirements/lock.py $(PEERS)/python requirements/peers.txt
+	@$(CONTROL)/python requirements/lock.py .venv-docs/bin/python requirements/docs.txt
 
 lock-gpu: ## write requirements/trainer-gpu.txt from trainer.txt and what vLLM's CUDA build needs (minutes)
 	@$(TRAINER)/python requirements/gpu_lock.py

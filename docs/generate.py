@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from api.app import create_app
+from api.http.document.pages import sections
 from api.settings import Settings
 from hillclimb.cli.commands import main as cli
 from hillclimb.cli.terminal.exits import Exit
@@ -38,12 +39,41 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 MADE = "<!-- made by docs/generate.py -->"
 API_RULES = (
+    "Every route of the service, with the rules that hold for all of them. The [Python"
+    " client](client.md) has methods for what users call; [access.md](access.md) says who may do"
+    " what.\n\n"
     "Send `Authorization: Bearer KEY`. Every error is `application/problem+json` (RFC 9457) "
     "with `code`, `request_id`, `retryable` and, for a bad spec, `errors` with JSON pointers. A "
     "POST with `Idempotency-Key` may be repeated. Lists page by `cursor`. The stream sends "
     "`id:` = the run's `seq`; reconnect with `Last-Event-ID` and nothing is lost. The OpenAPI "
-    "document is at `/openapi.json`, a page to try it at `/docs`."
+    "document is at `/openapi.json`, and as a page at `/docs`."
 )
+INDEX_RULES = (
+    "New here? [First run](first-run.md) takes you to a trained model on your own machine, the"
+    " [tutorial](tutorial.md) from there to an improvement that an experiment confirms. Something"
+    " is wrong? [Runbook](runbook.md). A word that you do not know? [Glossary](glossary.md)."
+    " `make docs` builds these pages as a site with a search that needs no network"
+    " (`build/docs/index.html`), and every service has them as Markdown, listed at `/llms.txt`."
+    " For those who change the code: [ARCHITECTURE.md](../ARCHITECTURE.md),"
+    " [CONTRIBUTING.md](../CONTRIBUTING.md)."
+)
+
+
+CLI_RULES = (
+    "Every command of `hillclimb` with its options, as `--help` prints them. The order in which"
+    " one needs them is in [first-run.md](first-run.md) and in the [tutorial](tutorial.md). Every"
+    " command takes `--json`. Exit codes:"
+)
+
+
+def index_page() -> str:
+    """Return the list of all pages, which GitHub shows below the folder."""
+    lines = [MADE, "# Documentation", "", INDEX_RULES, ""]
+    for section in sections():
+        lines += [f"## {section.title}", "", section.about, ""]
+        lines += [f"* [{each.title}]({each.name}.md): {each.about}" for each in section.pages]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def spec_page() -> str:
@@ -52,8 +82,11 @@ def spec_page() -> str:
         MADE,
         "# Run spec",
         "",
-        "The body of `POST /v1/runs`. Unknown keys are refused. Lengths are in tokens, times in"
-        " seconds (`_s`), shares in [0, 1]. The JSON Schema is served at"
+        "Every key of a run spec, the body of `POST /v1/runs`, with its default and its meaning."
+        " `hillclimb plan SPEC` prints a spec with all defaults filled in, and `hillclimb init`"
+        " writes one to start from ([first-run.md](first-run.md)). Unknown keys are refused."
+        " Lengths are in tokens, times in seconds (`_s`), shares in [0, 1]. The JSON Schema is"
+        " served at"
         " `GET /v1/schemas/run-spec`.",
         "",
     ]
@@ -100,7 +133,7 @@ def _default(value: Any) -> str:
 
 def cli_page() -> str:
     """Return the reference of the command line."""
-    lines = [MADE, "# Command line", "", "Every command takes `--json`. Exit codes:", ""]
+    lines = [MADE, "# Command line", "", CLI_RULES, ""]
     lines += ["| code | name | meaning |", "|---|---|---|"]
     meanings = {
         Exit.OK: "done; of a run that was waited for: it succeeded",
@@ -136,7 +169,7 @@ def _commands(prefix: str, group: click.Group) -> Iterator[tuple[str, click.Comm
 def api_page() -> str:
     """Return the list of routes and error codes."""
     document = create_app(_settings()).openapi()
-    lines = [MADE, "# API", "", document["info"]["description"], "", API_RULES, ""]
+    lines = [MADE, "# API", "", API_RULES, ""]
     lines += ["| method | path | what |", "|---|---|---|"]
     for path, methods in sorted(document["paths"].items()):
         for method, operation in methods.items():
@@ -213,7 +246,7 @@ def _habits() -> Iterator[str]:
     card = json.loads((ROOT / "assets" / "tiny-qwen3-a" / "CARD.json").read_text())
     yield from ("| app | what the warm start was taught |", "|---|---|")
     for env, habit in card["habits_in_words"].items():
-        yield f"| {env} | {habit} |"
+        yield f"| {env} | {habit.replace('<done>', '`<done>`')} |"
 
 
 def _bench() -> Iterator[str]:
@@ -260,6 +293,7 @@ def _features() -> Iterator[str]:
 
 def _refused() -> Iterator[str]:
     """Yield the refusal of the preset at 65k on four H100 that engines and learner share."""
+    yield "```text"
     spec = preset("qwen3-8b-8xh100").spec
     spec["backend"]["skypilot"]["candidates"] = [{"infra": "lambda", "accelerators": "H100:4"}]
     spec["engine"] |= {
@@ -272,6 +306,7 @@ def _refused() -> Iterator[str]:
     assert plan is not None
     assert plan.refusal is not None
     yield from plan.refusal.splitlines()
+    yield "```"
 
 
 def migrating_page() -> str:
@@ -342,6 +377,7 @@ def cluster_benchmarks() -> str:
 def pages() -> dict[Path, str]:
     """Return every page by its path."""
     return {
+        DOCS / "README.md": index_page(),
         DOCS / "spec.md": spec_page(),
         DOCS / "cli.md": cli_page(),
         DOCS / "api.md": api_page(),
@@ -367,3 +403,5 @@ def _sentence(text: str) -> str:
 if __name__ == "__main__":
     for page, content in pages().items():
         page.write_text(content)
+    sections.cache_clear()  # the index has the first sentences of what was just written
+    (DOCS / "README.md").write_text(index_page())

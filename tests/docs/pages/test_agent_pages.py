@@ -11,7 +11,10 @@ import pytest
 from tests.docs.pages.named_commands import ROOT, commands, fault, is_key, keys
 
 DOCS = ROOT / "docs"
-PAGES = ("agents.md", "agents/SKILL.md", "tutorial.md", "runbook.md", "training-mechanics.md")
+PAGES = (
+    *("agents.md", "agents/SKILL.md", "tutorial.md", "runbook.md", "training-mechanics.md"),
+    *("first-run.md", "own-environment.md", "own-gpu.md", "own-cluster.md"),
+)
 
 
 @pytest.mark.parametrize("page", PAGES)

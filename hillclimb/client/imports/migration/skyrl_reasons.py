@@ -19,7 +19,7 @@ REASONS: Mapping[str, str] = {
     " environment.max_concurrent_rollouts bounds what runs together",
     "trainer.update_epochs_per_batch": "every batch is learned from once",
     "trainer.max_prompt_length": "rollout.max_input_length bounds the whole conversation: set it",
-    "trainer.dump_data_batch": "trajectories are always stored (hillclimb rollouts)",
+    "trainer.dump_data_batch": "trajectories are always stored (hillclimb trajectories)",
     "trainer.dump_eval_results": "trajectories are always stored",
     "trainer.flash_attn": "the trainer chooses its kernels",
     "trainer.use_sample_packing": "sequences are always packed",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hillclimb.stats.trajectories.patterns.registry import PATTERNS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "patterns.md").read_text()
 
 

@@ -9,7 +9,7 @@ from hillclimb.stats.trajectories.symptoms import OUTCOME_SYMPTOMS
 from hillclimb.stats.verdicts.issue_rule import FIXED_BELOW, ISSUE_RULE, IssueStatus
 from hillclimb.stats.verdicts.verdict import MIN_TASKS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "issues.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "issues.md").read_text()
 
 
 def test_symptoms_statuses_and_limits_are_those_of_the_code() -> None:
