@@ -44,6 +44,7 @@ from api.http.routes.results import (
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
 from api.http.routes.slack import links as slack_links
+from api.http.routes.slack import messages as slack_messages
 from api.http.routes.slack import requests as slack_requests
 from api.http.routes.studies import (
     campaigns,
@@ -131,6 +132,7 @@ ROUTERS = (
     prometheus.router,
     slack_requests.router,
     slack_links.router,
+    slack_messages.router,
     sessions.router,
     dashboard.router,
     dataset_pages.router,

@@ -30,14 +30,14 @@ DEADLINES_S: dict[RunStatus, float | None] = {
     _S.CANCELLED: None,
 }
 """Seconds a status may last; `running` counts from the trainer's last event. Waiting for a runner
-has no deadline: an absent runner is no fault of the run. `starting` lasts until the trainer's first
-event, after it has loaded the model (perhaps from a hub), tasks, engines and ranks; the runner or
+has no deadline: an absent runner is no fault of the run. `starting` lasts until the trainer has
+started, after it has loaded the model (perhaps from a hub), tasks, engines and ranks; the runner or
 node reports at once a trainer that dies meanwhile."""
 CLUSTER_PROVISIONING_S = 3600.0
 """From a launch request to the first node's claim, and anew from each sign of progress: machines
 boot and packages are installed. No deadline counts while no launch is under way."""
 CLUSTER_STARTING_S = 3600.0
-"""From tested machines to the trainer's first event: it downloads a large model and, after a lost
+"""From tested machines to the trainer's start: it downloads a large model and, after a lost
 cluster, a checkpoint of a hundred gigabytes."""
 CLUSTER_STOPPING_S = 900.0
 """Of a run on a cluster that pauses or is cancelled: uploading a large model's checkpoint takes

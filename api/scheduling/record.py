@@ -34,6 +34,7 @@ from hillclimb.protocol.events import (
     StepCompleted,
     TrainerEnded,
     TrainerStarted,
+    TrainerStarting,
 )
 
 
@@ -75,7 +76,7 @@ def record(
     if fresh:
         attempt.last_trainer_seq = fresh[-1].trainer_seq
         attempt.last_event_at = now
-        _begin(session, run, attempt, now=now)
+        _begin(session, run, attempt, fresh, now=now)
         _journal(session, run, attempt, fresh)
         derive(session, run, attempt.number, fresh)
         watch(session, run, attempt, fresh, now=now)
@@ -92,11 +93,16 @@ def _contiguous(events: Sequence[Event], *, after: int) -> list[Event]:
     return fresh
 
 
-def _begin(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
-    """Set attempt and run to running at the first event; restart the deadline at every event.
+def _begin(
+    session: Session, run: Run, attempt: Attempt, events: Sequence[Event], *, now: datetime
+) -> None:
+    """Set attempt and run to running once the trainer works; then events restart the deadline.
 
-    The deadline stays once the attempt has ended, is stopping, or is requested to stop.
+    The phases of a start change neither: all of them have one deadline. The deadline stays once the
+    attempt has ended, is stopping, or is requested to stop.
     """
+    if all(isinstance(event, TrainerStarting) for event in events):
+        return
     if attempt.state == AttemptState.CLAIMED.value:
         attempt.state = AttemptState.RUNNING.value
         attempt.started_at = now
@@ -137,7 +143,9 @@ def _progress(run: Run, event: Event) -> None:
     if isinstance(event, TrainerStarted):
         run.progress_total = event.total_steps
         run.progress_step = event.resumed_from_step or 0
-    elif isinstance(event, PhaseStarted):
+    elif isinstance(event, PhaseStarted) or (
+        isinstance(event, TrainerStarting) and event.seconds is None
+    ):
         run.progress_phase = event.phase
     elif isinstance(event, StepCompleted):
         run.progress_step = event.step

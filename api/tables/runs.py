@@ -86,7 +86,7 @@ class Run(Created, Base):
     """When the guard `stuck_progress` trips unless progress is reported before; null while it
     cannot tell, is off, or has tripped."""
     started_at: Mapped[datetime | None]
-    """Time of the first trainer's first event."""
+    """When the first trainer had started."""
     ended_at: Mapped[datetime | None]
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
 

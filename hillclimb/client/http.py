@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from hillclimb.client.errors import ApiProblem, ApiUnreachable, UnexpectedResponse
 from hillclimb.protocol.payloads.base import Payload
+from hillclimb.spec.hosts import is_loopback
 from hillclimb.stack.control import Connection
 
 P = TypeVar("P", bound=Payload)
@@ -109,7 +110,10 @@ class Http:
 
     def unreachable(self, error: Exception) -> ApiUnreachable:
         """Return the error for a service that does not respond."""
-        return ApiUnreachable(f"{self.url} does not respond: {error}")
+        how = ""
+        if isinstance(error, httpx.ConnectError) and is_loopback(self.url):
+            how = "; if it is the stack of this machine, start it with `hillclimb up`"
+        return ApiUnreachable(f"{self.url} does not respond: {error}{how}")
 
     @contextmanager
     def _file_errors(self) -> Iterator[None]:

@@ -17,6 +17,16 @@ TERMINAL = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartProgress:
+    """Progress of a phase of the trainer's start."""
+
+    seconds: float = 0.0
+    """Of its parts that have ended."""
+    since: datetime | None = None
+    """When the part that goes on began (UTC); None where it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     """The state of a run after some of its events."""
 
@@ -25,6 +35,10 @@ class RunView:
     status: str = "queued"
     since: datetime | None = None
     """Start of the status (UTC)."""
+    startup: Mapping[str, StartProgress] = field(default_factory=dict)
+    """Phases of the newest attempt's start, in the order in which they began."""
+    begun: str = ""
+    """The phase of the start that the last event began; empty after any other event."""
     phase: str = ""
     attempt: int = 0
     step: int = 0
@@ -76,8 +90,10 @@ def from_run(run: RunSummary) -> RunView:
 
 def apply(view: RunView, kind: str, data: Mapping[str, Any], at: datetime | None = None) -> RunView:
     """Return the view after one event, of that time; unknown events change nothing."""
+    if kind == "trainer.starting":
+        return _starting(view, data, at)
     handler = _HANDLERS.get(kind)
-    after = handler(view, data) if handler else view
+    after = replace(handler(view, data) if handler else view, begun="")
     return replace(after, since=at) if kind == "run.status_changed" and at is not None else after
 
 
@@ -92,7 +108,17 @@ def _status(view: RunView, data: Mapping[str, Any]) -> RunView:
 
 
 def _attempt(view: RunView, data: Mapping[str, Any]) -> RunView:
-    return replace(view, attempt=data["attempt"])
+    return replace(view, attempt=data["attempt"], startup={})
+
+
+def _starting(view: RunView, data: Mapping[str, Any], at: datetime | None) -> RunView:
+    name, took = str(data["phase"]), data.get("seconds")
+    before = view.startup.get(name, StartProgress())
+    if took is None:
+        progress, begun = StartProgress(seconds=before.seconds, since=at), name
+    else:
+        progress, begun = StartProgress(seconds=before.seconds + float(took)), ""
+    return replace(view, startup={**view.startup, name: progress}, begun=begun)
 
 
 def _rewound(view: RunView, data: Mapping[str, Any]) -> RunView:

@@ -7,6 +7,7 @@ before it, and is idempotent on (run, attempt, trainer_seq).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -116,6 +117,58 @@ COMPUTE_FIELDS = tuple(ComputeSpent.model_fields)
 NOTHING_SPENT = ComputeSpent(rollout_flops=0.0, train_flops=0.0)
 
 
+StartPhase: TypeAlias = Literal[
+    "imports",
+    "model",
+    "tasks",
+    "checkpoint",
+    "ray",
+    "weights",
+    "engines",
+    "environments",
+    "server",
+]
+"""A phase of a trainer's start: Python libraries are imported; the model's files, the tasks and the
+checkpoint to resume from are fetched; Ray starts and places the workers; the learner loads the
+weights; the engines (vLLM or torch) load theirs; the rollout workers load tokenizer and
+environments; a Tinker server opens a session. With Ray the last ones go on at once."""
+START_PHASES: Mapping[str, str] = {
+    "imports": "imports its libraries",
+    "model": "fetches the model's files",
+    "tasks": "loads the tasks",
+    "checkpoint": "fetches and checks the checkpoint",
+    "ray": "starts Ray",
+    "weights": "loads the weights",
+    "engines": "starts the engines",
+    "environments": "starts the environments",
+    "server": "opens a session on the server",
+}
+"""What the trainer does in each phase, the same in the terminal and on the page."""
+
+
+def start_line(seconds: Mapping[str, float]) -> str:
+    """Return how long each phase took: `imports 6.1 s, ray 3.2 s`; empty without a phase."""
+    return ", ".join(f"{name} {took:.1f} s" for name, took in seconds.items())
+
+
+class PhaseDuration(Documented):
+    """How long a phase of a trainer's start took."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    phase: StartPhase
+    seconds: Annotated[float, Field(ge=0.0)]
+
+
+class TrainerStarting(_Event):
+    """A phase of the trainer's start has begun or, with its time, has ended."""
+
+    type: Literal["trainer.starting"] = "trainer.starting"
+    phase: StartPhase
+    seconds: Annotated[float, Field(ge=0.0)] | None = None
+    """How long the phase took; null where it begins."""
+
+
 class TrainerStarted(_Event):
     """The trainer has started: model and tasks are loaded."""
 
@@ -133,6 +186,9 @@ class TrainerStarted(_Event):
     versions: dict[str, str]
     """Versions of python, torch, transformers and hillclimb; `source_digest` and, in a checkout,
     `revision` of the trainer's code."""
+    startup: tuple[PhaseDuration, ...] = ()
+    """The phases of the start, in the order of their ends; none from a trainer that does not say.
+    """
 
 
 class TrackingStarted(_Event):
@@ -352,7 +408,8 @@ class TrainerEnded(_Event):
 
 
 Event: TypeAlias = (
-    TrainerStarted
+    TrainerStarting
+    | TrainerStarted
     | TrackingStarted
     | PhaseStarted
     | StepCompleted

@@ -59,14 +59,16 @@ def up_detached(
 ) -> StackRecord:
     """Start the supervisor in the background; return the record once every service is ready.
 
-    Waits for a stack that is already running. Raises ServiceFailed with the reason when a service
-    does not start or `deadline_s` passes (the stack is then stopped again).
+    Waits for a stack that is already running. Raises StackError where that has another port than
+    the options name, and ServiceFailed with the reason when a service does not start or
+    `deadline_s` passes (the stack is then stopped again).
     """
     state = StateDirectory(options.state_dir)
     state.create()
     running = state.read()
     if running.supervised():
         assert running.supervisor is not None
+        _refuse_other_port(options, running)
         say("stack: already running")
         return _await_ready(state, running.supervisor.identity, deadline_s)
     log = state.log("supervisor")
@@ -148,6 +150,15 @@ def connection(state_dir: Path) -> Connection | None:
     if credentials is None or url is None:
         return None
     return Connection(url=url, api_key=credentials.api_key)
+
+
+def _refuse_other_port(options: StackOptions, running: StackRecord) -> None:
+    port = running.ports.get("api")
+    if options.api_port and port is not None and options.api_port != port:
+        raise StackError(
+            f"The stack is running with its API on port {port}: `hillclimb down` first, then `up`"
+            f" with port {options.api_port}."
+        )
 
 
 def _await_ready(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hillclimb.blobs.base import BlobStore
+from hillclimb.protocol.events import Event
 from hillclimb.protocol.rundir import AttemptDir, TagPart, run_key, run_tag
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.sinks.journal import EventJournal
+from trainer.attempt.startup import StartupPhases
 from trainer.attempt.stop_signal import StopSignal
 from trainer.attempt.timing import Clock
 from trainer.errors import StepTimeout
@@ -29,6 +31,22 @@ class AttemptContext:
     """Blob key of the complete checkpoint to resume from, of this run or another."""
     on_blocked: Callable[[StepTimeout], None] = lambda _: None
     """Called from another thread when the event loop hangs; see `Watchdog`."""
+    startup: StartupPhases = field(init=False, repr=False)
+    """What the start of the attempt has done so far, in its journal."""
+
+    def __post_init__(self) -> None:
+        """Report the phases of the start in the attempt's own journal."""
+        object.__setattr__(self, "startup", StartupPhases(self.emit))
+
+    def emit(self, event: Event) -> None:
+        """Write an event of the start whole: a stop that interrupts the start waits for it.
+
+        Raises:
+            OSError: the file cannot be written.
+            StopRequested: a stop was requested meanwhile; the event is written.
+        """
+        with self.stop.defers():
+            self.journal.emit(event)
 
     @property
     def run_id(self) -> str:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from trainer.errors import AttemptSuperseded, TrainerError
 
@@ -32,6 +32,9 @@ class StopSignal:
         self._failure: TrainerError | None = None
         self._is_supervised = False
         self._listens = False
+        self._defers = False
+        self._is_due = False
+        """A signal came while `defers` held it back."""
         self.is_superseded = False
 
     def listen(self, *, is_supervised: bool = False) -> None:
@@ -66,6 +69,22 @@ class StopSignal:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+    @contextmanager
+    def defers(self) -> Iterator[None]:
+        """Hold back within `interrupts` what must be done whole, such as writing an event.
+
+        Raises:
+            StopRequested: a signal came in the block; raised at its end.
+        """
+        self._defers = True
+        try:
+            yield
+        finally:
+            self._defers = False
+        if self._is_due:
+            self._is_due = False
+            raise StopRequested
 
     def request_stop(self) -> None:
         """Request a stop; call it from the event loop's thread."""
@@ -117,9 +136,12 @@ class StopSignal:
                 task.cancel()
             await asyncio.gather(working, requested, return_exceptions=True)
 
-    def _interrupt(self, _number: int, _frame: FrameType | None) -> NoReturn:
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         for number in _SIGNALS:
             signal.signal(number, lambda *_: None)
+        if self._defers:
+            self._is_due = True
+            return
         raise StopRequested
 
     def _on_signal(self, number: signal.Signals) -> None:

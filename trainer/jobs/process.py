@@ -244,7 +244,7 @@ def build_work(context: AttemptContext) -> Work:
         TrainerError: as the kind's own builder.
     """
     build: Callable[[AttemptContext], Work]
-    with gc_paused_import():
+    with context.startup.phase("imports"), gc_paused_import():
         if context.spec.kind == "probe":
             from trainer.jobs.probe.wiring import build_prober as build  # noqa: PLC0415
         elif context.spec.kind == "preview":

@@ -1,4 +1,4 @@
-"""Emits `trainer.started`, the first event of an attempt, and the warning of an engine fallback."""
+"""Emits `trainer.started`, which ends the start of an attempt, and the warning of a fallback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from hillclimb.process.code_revision import code_revision
 from hillclimb.protocol.checkpoint_manifest import config_hash
-from hillclimb.protocol.events import RunWarning, TrainerStarted
+from hillclimb.protocol.events import PhaseDuration, RunWarning, TrainerStarted
 from trainer.attempt.context import AttemptContext
 from trainer.jobs.step_schedule import Schedule
 from trainer.rollouts.styles.choose import choose_style
@@ -31,7 +31,7 @@ class StartupInfo:
 def emit_started(context: AttemptContext, info: StartupInfo) -> None:
     """Emit `trainer.started` once everything is loaded."""
     step = info.step
-    context.journal.emit(
+    context.emit(
         TrainerStarted(
             step=step,
             total_steps=Schedule.of(context.spec, start=step).total,
@@ -43,11 +43,15 @@ def emit_started(context: AttemptContext, info: StartupInfo) -> None:
             num_train_tasks=info.num_train_tasks,
             num_eval_tasks=info.num_eval_tasks,
             versions=_versions(),
+            startup=tuple(
+                PhaseDuration(phase=phase, seconds=seconds)
+                for phase, seconds in context.startup.seconds.items()
+            ),
         )
     )
     if info.fallback:
         message = f"the torch engine samples, because {info.fallback}"
-        context.journal.emit(RunWarning(step=step, code="engine_fallback", message=message))
+        context.emit(RunWarning(step=step, code="engine_fallback", message=message))
 
 
 def _versions() -> dict[str, str]:

@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from trainer.attempt.startup import StartupPhases
 from trainer.engines.base import Engine
 from trainer.errors import SpecError
 from trainer.inputs.model.directory import load_policy
@@ -18,7 +19,7 @@ from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers, WorkerGroup, weight_sync
 
 
-def local_workers(factory: WorkerFactory) -> WorkerGroup:
+def local_workers(factory: WorkerFactory, startup: StartupPhases) -> WorkerGroup:
     """Make all workers in this process.
 
     Raises:
@@ -32,10 +33,12 @@ def local_workers(factory: WorkerFactory) -> WorkerGroup:
             " this machine has a GPU: hide the GPU (CUDA_VISIBLE_DEVICES=), or set it to ray (with"
             " Ray installed) in a run that is not deterministic"
         )
-    learner = InlineLearner(
-        load_policy(factory.model_dir, factory.spec.model), factory.learner_options()
-    )
-    chosen = factory.make_engine(lambda: learner.publish().weights)
+    with startup.phase("weights"):
+        learner = InlineLearner(
+            load_policy(factory.model_dir, factory.spec.model), factory.learner_options()
+        )
+    with startup.phase("engines"):
+        chosen = factory.make_engine(lambda: learner.publish().weights)
     engine = chosen.engine
     weights: WeightSync
     if isinstance(engine, UpdatesWeights):
@@ -44,7 +47,8 @@ def local_workers(factory: WorkerFactory) -> WorkerGroup:
         weights = weight_sync(factory, learner, [engine], keep_newest=False)
     else:
         raise TypeError(f"{chosen.name} supports no weight sync")
-    worker = factory.make_rollout_worker(engine)
+    with startup.phase("environments"):
+        worker = factory.make_rollout_worker(engine)
     return WorkerGroup(
         learner=learner,
         engines=(engine,),
@@ -56,14 +60,16 @@ def local_workers(factory: WorkerFactory) -> WorkerGroup:
     )
 
 
-def inline_samplers(factory: WorkerFactory) -> SamplingWorkers:
+def inline_samplers(factory: WorkerFactory, startup: StartupPhases) -> SamplingWorkers:
     """Make engine and rollouts in this process; the engine keeps the policy's initial weights.
 
     Raises:
         SpecError, ModelUnavailable, EngineError: as `local_workers`.
     """
-    chosen = factory.make_engine()
-    worker = factory.make_rollout_worker(chosen.engine)
+    with startup.phase("engines"):
+        chosen = factory.make_engine()
+    with startup.phase("environments"):
+        worker = factory.make_rollout_worker(chosen.engine)
     return SamplingWorkers(
         engines=(chosen.engine,),
         rollout_runner=worker,

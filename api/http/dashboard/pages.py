@@ -19,6 +19,7 @@ from api.runs.status import WAITING, RunStatus
 from api.scheduling.queue import queue_position
 from api.tables import Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import START_PHASES
 
 MAX_STEPS = 1500
 """Training steps embedded in a page; of longer runs only every n-th."""
@@ -42,6 +43,7 @@ def run_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any]
             "kind": run.spec.get("kind", "train"),
             "env_keys": list(run.spec["data"]["env_keys"]),
             "decodings": [item["name"] for item in run.spec["eval"]["decodings"]],
+            "start_phases": dict(START_PHASES),
             "events": [_embedded(event) for event in _events(session, run)],
         },
     }
@@ -59,7 +61,11 @@ def run_banner(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
     sentences = (
         _SENTENCES | _ON_CLUSTERS if queue_class_of(run) is QueueClass.CLUSTER else _SENTENCES
     )
-    return {"tone": "", "text": sentences.get(status, "")}
+    text = sentences.get(status, "")
+    now_it = START_PHASES.get(run.progress_phase or "")
+    if status is RunStatus.STARTING and now_it is not None:
+        text += f" Now it {now_it}."
+    return {"tone": "", "text": text}
 
 
 def _ended_banner(session: Session, run: Run, status: RunStatus) -> dict[str, str]:
@@ -85,7 +91,8 @@ def _why(run: Run) -> str:
         wording = _COMPLETED.get(run.spec.get("kind", "train"), wording)
     if run.origin is not None:
         return run.end_message or f"{wording} (Imported from {run.origin['source']}.)"
-    adds = run.end_message and run.end_message.strip().rstrip(".") not in wording
+    said = (run.end_message or "").strip().rstrip(".")
+    adds = said and said not in f"{wording} {REASONS[ReasonCode(run.end_code)].wording}"
     return f"{wording} ({run.end_message})" if adds else wording
 
 

@@ -220,6 +220,7 @@ PERMISSIONS: Mapping[str, Access] = {
     "GET /v1/runs/{run_id}/guards": READ,
     "POST /v1/runs/{run_id}/guards/{guard}/acknowledge": WRITE,
     "GET /v1/runs/{run_id}/logs": READ,
+    "GET /v1/runs/{run_id}/messages": READ,
     "GET /v1/runs/{run_id}/metrics": READ,
     "GET /v1/runs/{run_id}/patterns": READ,
     "GET /v1/runs/{run_id}/patterns/searches": READ,

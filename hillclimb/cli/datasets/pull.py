@@ -13,6 +13,7 @@ from hillclimb.cli.datasets.datasets import VERSION, datasets
 from hillclimb.cli.datasets.options import parse_version
 from hillclimb.cli.main import command, connect
 from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.folder import Folder
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed
 from hillclimb.protocol.payloads.datasets.versions import VersionPayload
@@ -20,7 +21,7 @@ from hillclimb.protocol.payloads.datasets.versions import VersionPayload
 
 @datasets.command()
 @VERSION
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", metavar="DIR", type=Folder())
 @command
 def pull(*, version: str, directory: Path, as_json: bool) -> None:
     """Download the tasks and the split of a version to DIR, as compressed JSON lines."""

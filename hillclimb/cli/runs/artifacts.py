@@ -10,6 +10,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.logs import LogPayload
@@ -24,7 +25,7 @@ LEVELS = click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_se
 @click.option("--attempt", type=click.IntRange(1), help="Attempt; default: the newest.")
 @click.option("--level", type=LEVELS, help="Only lines of this level or above.")
 @click.option("--component", help="Only lines of this component: node, rollouts, trainer.engines.")
-@click.option("--env", "environment", help="Only lines about this environment.")
+@click.option("--env", "environment", type=ENV_REFERENCE, help="Only lines about this environment.")
 @click.option("--grep", "text", metavar="TEXT", help="Only lines with this text, in either case.")
 @command
 def logs(
@@ -59,7 +60,7 @@ def _log_so_far(
 @main.command()
 @click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--failed", is_flag=True, help="Only graded rollouts that did not pass.")
-@click.option("--env", help="Only this environment.")
+@click.option("--env", type=ENV_REFERENCE, help="Only this environment.")
 @click.option("--step", type=int, help="Only this step.")
 @click.option("--decoding", help="train, or the name of an eval decoding.")
 @click.option("--pattern", help="Only rollouts that show this failure pattern.")

@@ -11,7 +11,8 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.watch import follow_run
-from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.console import out, print_json, print_text
+from hillclimb.cli.terminal.folder import Folder
 from hillclimb.cli.terminal.run_reference import RUN_AT_STEP, RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed
@@ -76,7 +77,7 @@ def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
 
 @main.command()
 @click.argument("source", metavar="RUN[@STEP]", type=RUN_AT_STEP)
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", metavar="DIR", type=Folder())
 @click.option("--force", is_flag=True, help="Overwrite files of another checkpoint in DIR.")
 @command
 def pull(*, source: str, directory: Path, force: bool, as_json: bool) -> None:
@@ -95,7 +96,7 @@ def pull(*, source: str, directory: Path, force: bool, as_json: bool) -> None:
     if as_json:
         print_json({"run_id": run_id, "step": checkpoint.step, "files": files})
     else:
-        out.print(f"step {checkpoint.step} of {run_id}: {len(files)} files in {directory}")
+        print_text(f"step {checkpoint.step} of {run_id}: {len(files)} files in {directory}")
 
 
 def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointWithManifest:

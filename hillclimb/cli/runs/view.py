@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hillclimb.cli.terminal.console import duration, percent, styled_status, table
 from hillclimb.client.run_view import RunView
+from hillclimb.protocol.events import START_PHASES, start_line
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 48
@@ -58,7 +59,21 @@ def _waiting(view: RunView, now: datetime | None) -> list[RenderableType]:
     if what is None or now is None or view.since is None:
         return []
     elapsed = max(0.0, (now - view.since).total_seconds())
-    return [Text(f"{duration(elapsed)}  {view.status}: {what}", style="cyan")]
+    going_on = [name for name, each in view.startup.items() if each.since is not None]
+    if view.status == "starting" and going_on:
+        what = ", ".join(START_PHASES.get(name, name) for name in going_on)
+    line = Text(f"{duration(elapsed)}  {view.status}: {what}", style="cyan")
+    times = start_line(_startup_s(view, now)) if view.status == "starting" else ""
+    return [line, Text(times, style="dim")] if times else [line]
+
+
+def _startup_s(view: RunView, now: datetime | None = None) -> dict[str, float]:
+    """Return the seconds of each phase of the start, with the time also of those that go on."""
+    return {
+        name: each.seconds
+        + (0.0 if each.since is None or now is None else (now - each.since).total_seconds())
+        for name, each in view.startup.items()
+    }
 
 
 def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
@@ -72,6 +87,10 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
     if kind == "run.status_changed":
         what = view.message or BEFORE_TRAINING.get(view.status, "")
         return [f"status {view.status}" + (f": {what}" if what else "")]
+    if kind == "trainer.starting":
+        return [f"starting: {START_PHASES.get(view.begun, view.begun)}"] if view.begun else []
+    if kind == "trainer.started":
+        return [f"started: {start_line(_startup_s(view))}"] if view.startup else []
     if kind == "step.completed":
         reward = f"{view.rewards[-1]:.3f}" if view.rewards else "–"
         what = f"reward {reward}" if view.loss is None else f"loss {view.loss:.4f}"

@@ -16,6 +16,7 @@ from hillclimb.blobs.locate import open_store
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.studies.imports import NOT_IN_NAMES
 from hillclimb.cli.terminal.console import print_json, print_text
+from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed, ImportSourceError
@@ -119,7 +120,7 @@ def tracking(*, run_id: str, target: Path, force: bool, as_json: bool) -> None:
 @export.command("rollouts")
 @RUN
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--env", help="Only this environment.")
+@click.option("--env", type=ENV_REFERENCE, help="Only this environment.")
 @click.option("--step", type=click.IntRange(min=0), help="Only this step.")
 @click.option("--split", type=click.Choice(["train", "eval"]))
 @click.option("--decoding", metavar="NAME", help="train, or the name of an eval decoding.")

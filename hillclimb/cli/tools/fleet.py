@@ -12,6 +12,7 @@ import click
 
 from hillclimb.cli.main import command, main
 from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.cli.tools.data_plane import as_flags, become, find_python
 from hillclimb.client.errors import HillclimbError
@@ -76,7 +77,14 @@ def serve(
 
 
 @fleet.command("tasks")
-@click.option("--env", "env_keys", multiple=True, required=True, help="Environment; repeatable.")
+@click.option(
+    "--env",
+    "env_keys",
+    multiple=True,
+    required=True,
+    type=ENV_REFERENCE,
+    help="Environment; repeatable.",
+)
 @click.option(
     "--split", type=click.Choice(["train", "eval"]), required=True, help="Split of the tasks."
 )

@@ -1,4 +1,4 @@
-"""`slack`: link Slack users to API keys, and unlink them."""
+"""`slack`: link Slack users to API keys, and look at messages of runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
+from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 
 
 @main.group()
 def slack() -> None:
-    """Link Slack users, who then use `/hillclimb` as the owner of an API key."""
+    """Link Slack users, who then use `/hillclimb` as the owner of an API key; see messages."""
 
 
 @slack.command()
@@ -54,3 +55,29 @@ def unlink(*, team_id: str, user_id: str, as_json: bool) -> None:
         print_json(others)
     else:
         print_text(f"{user_id} of {team_id} is no longer linked")
+
+
+@slack.command()
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
+@click.option("--before", type=click.IntRange(min=1), metavar="MESSAGE", help="Older ones.")
+@click.option(
+    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Most of them."
+)
+@command
+def messages(*, run_id: str, before: int | None, limit: int, as_json: bool) -> None:
+    """List the messages of RUN, newest first, and why one was not delivered."""
+    with connect() as client:
+        page = client.slack.messages(run_id, before=before, limit=limit)
+    if as_json:
+        print_json(page)
+        return
+    if not page.data:
+        print_text("no messages: notify.slack.channel of the spec names where a run posts")
+        return
+    rows = [
+        (each.id, each.about, each.channel, each.state, each.num_attempts, each.error or "–")
+        for each in page.data
+    ]
+    print_table(table(["id>", "about", "channel~", "state", "tries>", "result|"], rows))
+    if page.has_more:
+        print_text(f"more: hillclimb slack messages {run_id} --before {page.data[-1].id}")

@@ -143,10 +143,11 @@ class AsyncSecrets(AsyncPart):
 
 
 class AsyncSlackLinks(AsyncPart):
-    """Links to people in Slack in asynchronous form."""
+    """Links to people in Slack, and messages, in asynchronous form."""
 
     create_code = AsyncMethod(SlackLinks.create_code)
     list = AsyncMethod(SlackLinks.list)
+    messages = AsyncMethod(SlackLinks.messages)
     unlink = AsyncMethod(SlackLinks.unlink)
 
 

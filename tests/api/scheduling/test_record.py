@@ -157,6 +157,21 @@ def test_the_present_and_the_former_schema_are_accepted_and_no_other(stage: Stag
     assert stage.types(run_id)[-1] == "phase.started"
 
 
+def test_a_run_is_starting_until_its_trainer_has_started(stage: Stage) -> None:
+    runner_id, run_id = stage.register(), stage.submit()
+    plan = stage.launch(run_id, runner_id)
+    deadline = stage.run(run_id).deadline_at
+    stage.push(plan, make.starting(1, "imports"), make.starting(2, "imports", 6.1))
+    stage.push(plan, make.starting(3, "ray"))
+    run = stage.run(run_id)
+    assert (run.status, run.progress_phase, run.started_at) == ("starting", "ray", None)
+    assert run.deadline_at == deadline
+    ray = {"phase": "ray", "seconds": 3.2}
+    stage.push(plan, make.starting(4, "ray", 3.2), make.started(5, startup=[ray]))
+    assert stage.run(run_id).status == "running"
+    assert stage.events(run_id)[-1].data["startup"] == [ray]
+
+
 def test_the_token_is_nowhere_in_the_database(stage: Stage) -> None:
     _, _, plan = stage.running()
     with stage.database.transaction() as session:

@@ -94,6 +94,7 @@ def test_no_service_is_a_sentence_and_its_own_code(monkeypatch: pytest.MonkeyPat
     result = CliRunner(mix_stderr=False).invoke(main, ["runs"])
     assert result.exit_code == Exit.UNREACHABLE
     assert "does not respond" in result.stderr
+    assert "start it with `hillclimb up`" in result.stderr
 
 
 def test_cancel_ends_a_queued_run_and_watch_says_so(hc: Invoke, spec_file: str) -> None:

@@ -1,11 +1,12 @@
 """Folding events into what a person sees."""
 
+from datetime import UTC, datetime
 from io import StringIO
 
 from rich.console import Console
 
 from hillclimb.cli.runs.view import lines_of_event, render
-from hillclimb.client.run_view import RunView, apply, from_run
+from hillclimb.client.run_view import RunView, StartProgress, apply, from_run
 from tests.hillclimb.client.payloads import run_payload
 
 RUN = run_payload()
@@ -17,6 +18,18 @@ def test_events_move_the_view_and_unknown_ones_do_not() -> None:
     view = apply(view, "phase.started", {"phase": "eval", "decoding": "greedy"})
     assert (view.total_steps, view.phase) == (30, "eval (greedy)")
     assert apply(view, "something.new", {"x": 1}) == view
+
+
+def test_phases_of_a_start_are_kept_until_the_next_attempt() -> None:
+    begin, end = {"phase": "ray", "seconds": None}, {"phase": "ray", "seconds": 3.2}
+    at = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+    view = apply(from_run(RUN), "trainer.starting", begin, at)
+    assert (view.startup, view.begun) == ({"ray": StartProgress(since=at)}, "ray")
+    view = apply(view, "trainer.starting", end, at)
+    assert (view.startup, view.begun) == ({"ray": StartProgress(seconds=3.2)}, "")
+    view = apply(apply(view, "trainer.starting", begin, at), "trainer.starting", end, at)
+    assert view.startup["ray"].seconds == 6.4
+    assert apply(view, "attempt.scheduled", {"attempt": 2}).startup == {}
 
 
 def test_a_step_brings_reward_eta_and_pass_rates() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -107,3 +108,30 @@ def test_a_database_that_cannot_be_reached_or_is_not_migrated_is_told_apart(
         database_url="postgresql+psycopg://u:p@127.0.0.1:1/none",
     )
     assert findings(wrong)["database"].level == "fail"
+
+
+def test_each_check_is_printed_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    go, gave_up = tmp_path / "go", tmp_path / "gave-up"
+    slow = tmp_path / "python"
+    slow.write_text(
+        f"#!/bin/sh\nn=0; while [ ! -e {go} ]; do\n"
+        f"  n=$((n+1)); [ $n -gt 300 ] && touch {gave_up} && exit 1; sleep 0.1\ndone\nexit 1\n"
+    )
+    slow.chmod(0o755)
+    own = {"HILLCLIMB_STATE_DIR": str(tmp_path / "state"), "HILLCLIMB_TRAINER_PYTHON": str(slow)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hillclimb.cli", "doctor"],
+        env={**os.environ, **own},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    names = []
+    while "valkey" not in names:
+        names.append(process.stdout.readline().split()[1].rstrip(":"))
+    assert names == ["python", "packages", "postgres", "valkey"]
+    assert not gave_up.exists(), "nothing was printed before the slow check had ended"
+    go.touch()
+    rest, _ = process.communicate(timeout=60)
+    assert "supervisor" in rest
+    assert process.returncode == 1

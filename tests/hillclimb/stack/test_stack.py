@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from hillclimb.stack.control import connection, down, status, up_detached
 from hillclimb.stack.doctor import examine
+from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.servers.postgres import PostgresServer
 from hillclimb.stack.state.credentials import load_credentials
@@ -72,6 +74,8 @@ def test_every_part_is_killed_and_comes_back_and_nothing_committed_is_lost(
     lines: list[str] = []
     up_detached(options, say=lines.append)
     assert set(pids(options)) == set(SERVERS)
+    with pytest.raises(StackError, match="is running with its API on port"):
+        up_detached(replace(options, api_port=22), say=lines.append)
     found = connection(options.state_dir)
     assert found is not None
     headers = {"Authorization": f"Bearer {found.api_key}"}

@@ -80,6 +80,28 @@ def start_that_is_stopped(stop: StopSignal, done: list[str]) -> None:
             done.append("cleaned up")
 
 
+def start_that_is_stopped_while_it_writes(stop: StopSignal, done: list[str]) -> None:
+    with stop.interrupts():
+        with stop.defers():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.05)
+            done.append("written")
+        done.append("went on")
+
+
+async def test_what_is_written_at_a_start_is_written_whole_before_the_stop() -> None:
+    stop, done = StopSignal(), list[str]()
+    stop.listen(is_supervised=True)
+    try:
+        with pytest.raises(StopRequested):
+            start_that_is_stopped_while_it_writes(stop, done)
+        assert done == ["written"]
+    finally:
+        await asyncio.sleep(0.01)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
 async def test_a_signal_ends_a_start_that_keeps_the_loop_from_running() -> None:
     stop, done = StopSignal(), list[str]()
     stop.listen(is_supervised=True)  # the loop reads both signals afterwards

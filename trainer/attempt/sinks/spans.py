@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from hillclimb.process import tracing
 from hillclimb.protocol.end_reasons import ReasonCode
-from hillclimb.protocol.events import Event, PhaseStarted, StepCompleted, TrainerEnded
+from hillclimb.protocol.events import (
+    Event,
+    PhaseStarted,
+    StepCompleted,
+    TrainerEnded,
+    TrainerStarting,
+)
 from hillclimb.protocol.rundir import AttemptDir
 from trainer.attempt.sinks.follower import Follower
 
@@ -44,6 +50,9 @@ class AttemptSpans:
     def take(self, event: Event) -> None:
         """End the phase under way, and begin or end what the event says."""
         at = event.at.timestamp()
+        if isinstance(event, TrainerStarting):
+            self._add_start(event, at)
+            return
         _end(self._phase, at)
         self._phase = None
         if isinstance(event, PhaseStarted):
@@ -62,6 +71,15 @@ class AttemptSpans:
             _end(self._step, at)
             _end(self._attempt, at)
             self._step = self._attempt = None
+
+    def _add_start(self, event: TrainerStarting, at: float) -> None:
+        """Make a span of a phase of the start once it has ended: several may go on at once."""
+        if event.seconds is None or self._attempt is None:
+            return
+        above = tracing.traceparent_of(self._attempt)
+        begin = at - event.seconds
+        name = f"start {event.phase}"
+        _end(tracing.begin_span(name, parent=above, begin=begin, attributes=self._run), at)
 
     def rest(self) -> None:
         """Do nothing: the exporter has a thread of its own."""

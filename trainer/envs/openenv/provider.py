@@ -34,7 +34,7 @@ class OpenEnvProvider:
         self, servers: Mapping[str, OpenEnvServer], variables: Mapping[str, str] = os.environ
     ) -> None:
         self._servers = {
-            key: _Server(key, server, _headers(key, server, variables))
+            key: _Server(key, server, header_values(key, server, variables))
             for key, server in servers.items()
         }
 
@@ -68,7 +68,7 @@ async def check_servers(
     for key, server in servers.items():
         where = f"environment.openenv.{key}.url ({server.url})"
         try:
-            await action_schema(server, _headers(key, server, variables))
+            await action_schema(server, header_values(key, server, variables))
         except httpx.HTTPStatusError as fault:
             if fault.response.is_server_error:
                 raise EnvironmentOutage(f"{where} fails: {fault}") from fault
@@ -113,7 +113,12 @@ class _Server:
         return self._actions
 
 
-def _headers(key: str, server: OpenEnvServer, variables: Mapping[str, str]) -> dict[str, str]:
+def header_values(key: str, server: OpenEnvServer, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of every request to a server, with their secrets.
+
+    Raises:
+        SpecError: a variable that a header is taken from is not set, or no header can carry it.
+    """
     values = {}
     for header, variable in server.headers.items():
         setting = f"environment.openenv.{key}.headers takes {header} from the variable {variable}"

@@ -35,7 +35,8 @@ class Preview:
             TrainerError: tasks or tokenizer cannot be loaded, or a selected task is not in the run.
         """
         context, spec = self.context, self.context.spec
-        sets = load_tasks(spec, context.store)
+        with context.startup.phase("tasks"):
+            sets = load_tasks(spec, context.store)
         tasks = (*sets.train, *sets.eval)
         _check_keys(spec.preview.task_keys, tasks)
         self._emit_started(len(sets.train), len(sets.eval))

@@ -12,6 +12,7 @@ from hillclimb.protocol.rundir import POLICY, RESUME
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
+from trainer.attempt.startup import StartupPhases
 from trainer.attempt.watchdog import PARTIAL_REPORT
 from trainer.inputs.tasks.sets import some_train_tasks
 from trainer.jobs.assembly import (
@@ -43,11 +44,13 @@ def build_prober(context: AttemptContext, provider: EnvProvider | None = None) -
     if spec.deterministic:
         make_deterministic(spec.schedule.seed)
     refuse_gpu(spec, has_gpu=torch.cuda.is_available())
-    model_dir, saved = _fetch_policy(context)
-    config = load_checked_config(spec, model_dir)
+    with context.startup.phase("model"):
+        model_dir, saved = _fetch_policy(context)
+        config = load_checked_config(spec, model_dir)
     with gc_paused_import():
         from trainer.inputs.model.directory import count_parameters  # noqa: PLC0415 - hillclimb.process.lazy_imports
-    tasks = some_train_tasks(spec, context.store, spec.probe.tasks_per_env)
+    with context.startup.phase("tasks"):
+        tasks = some_train_tasks(spec, context.store, spec.probe.tasks_per_env)
     factory = worker_factory(
         context,
         provider,
@@ -55,7 +58,7 @@ def build_prober(context: AttemptContext, provider: EnvProvider | None = None) -
         model_dir=model_dir,
         vocab_size=config.vocab_size,
     )
-    samplers = _make_samplers(factory)
+    samplers = _make_samplers(factory, context.startup)
     try:
         step = saved.manifest.step if saved else 0
         info = StartupInfo(
@@ -99,14 +102,14 @@ def _without_learner(spec: RunSpec) -> RunSpec:
     return spec.model_copy(update={"engine": engine, "learner": learner})
 
 
-def _make_samplers(factory: WorkerFactory) -> SamplingWorkers:
+def _make_samplers(factory: WorkerFactory, startup: StartupPhases) -> SamplingWorkers:
     """Start the sampling workers on the placement of the spec."""
     if is_inline(factory.spec):
         with gc_paused_import():
             from trainer.workers.local import inline_samplers  # noqa: PLC0415 - see hillclimb.process.lazy_imports
-        return inline_samplers(factory)
-    with gc_paused_import():
+        return inline_samplers(factory, startup)
+    with startup.phase("imports"), gc_paused_import():
         # Not installed everywhere.
         from trainer.workers.ray.workers import ray_samplers  # noqa: PLC0415
 
-    return ray_samplers(factory)
+    return ray_samplers(factory, startup)

@@ -59,9 +59,11 @@ def build_imitator(context: AttemptContext, provider: EnvProvider | None = None)
     if spec.deterministic:
         make_deterministic(spec.schedule.seed)
     refuse_gpu(spec, has_gpu=torch.cuda.is_available())
-    model_dir = fetch_model(context)
-    vocab_size = load_checked_config(spec, model_dir).vocab_size
-    candidates, num_barred = _read_sequences(context, model_dir, vocab_size, provider)
+    with context.startup.phase("model"):
+        model_dir = fetch_model(context)
+        vocab_size = load_checked_config(spec, model_dir).vocab_size
+    with context.startup.phase("tasks"):
+        candidates, num_barred = _read_sequences(context, model_dir, vocab_size, provider)
     sequences = Sequences.of(
         candidates,
         max_length=spec.rollout.max_sequence_length,
@@ -71,7 +73,8 @@ def build_imitator(context: AttemptContext, provider: EnvProvider | None = None)
     factory = worker_factory(
         context, provider, spec=spec, model_dir=model_dir, vocab_size=vocab_size
     )
-    learner = InlineLearner(load_policy(model_dir, spec.model), factory.learner_options())
+    with context.startup.phase("weights"):
+        learner = InlineLearner(load_policy(model_dir, spec.model), factory.learner_options())
     recovery = Recovery(context=context, qualifier=_qualifier(context, model_dir))
     saved = _load_checkpoint(context, recovery, learner)
     _emit_started(context, learner, sequences, saved)

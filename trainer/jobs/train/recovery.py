@@ -43,6 +43,10 @@ class Recovery:
         named = self.context.resume_from
         if named is None:
             return None
+        with self.context.startup.phase("checkpoint"):
+            return self._fetch_newest(named)
+
+    def _fetch_newest(self, named: str) -> Saved:
         refusals: list[CheckpointError] = []
         for key in (named, *self._older(named)):
             try:

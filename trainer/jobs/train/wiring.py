@@ -16,6 +16,7 @@ from hillclimb.protocol.events import RunWarning
 from hillclimb.protocol.rundir import QUALIFY, RESUME
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
+from trainer.attempt.startup import StartupPhases
 from trainer.engines.canary import canary_tokens
 from trainer.errors import CheckpointError
 from trainer.inputs.model.sources import WITHOUT_WEIGHTS, read_vocab_size
@@ -76,8 +77,10 @@ def build_trainer(context: AttemptContext, provider: EnvProvider | None = None) 
     spec = context.spec
     if spec.deterministic:
         make_deterministic(spec.schedule.seed)
-    model_dir, vocab_size = _fetch_policy(context)
-    tasks = load_tasks(spec, context.store)
+    with context.startup.phase("model"):
+        model_dir, vocab_size = _fetch_policy(context)
+    with context.startup.phase("tasks"):
+        tasks = load_tasks(spec, context.store)
     factory = worker_factory(
         context, provider, spec=spec, model_dir=model_dir, vocab_size=vocab_size
     )
@@ -85,7 +88,7 @@ def build_trainer(context: AttemptContext, provider: EnvProvider | None = None) 
         # Before the workers are placed: a torn checkpoint must not cost the engines' start.
         recovery = Recovery(context=context, qualifier=_qualifier(context, model_dir))
         saved = _fetch_checkpoint(recovery)
-        workers = _make_workers(factory)
+        workers = _make_workers(factory, context.startup)
         try:
             return _with_workers(context, workers, tasks, factory, saved, recovery)
         except BaseException:
@@ -131,21 +134,21 @@ def _with_workers(
     return Trainer(_parts(context, workers, inputs, factory), _start(context, saved))
 
 
-def _make_workers(factory: WorkerFactory) -> WorkerGroup:
+def _make_workers(factory: WorkerFactory, startup: StartupPhases) -> WorkerGroup:
     """Start the workers on the backend of the spec."""
     if factory.spec.backend.tinker_server is not None:
         with gc_paused_import():
             from trainer.workers.tinker.group import tinker_workers  # noqa: PLC0415 - see hillclimb.process.lazy_imports
-        return tinker_workers(factory)
+        return tinker_workers(factory, startup)
     if is_inline(factory.spec):
         with gc_paused_import():
             from trainer.workers.local import local_workers  # noqa: PLC0415 - see hillclimb.process.lazy_imports
-        return local_workers(factory)
-    with gc_paused_import():
+        return local_workers(factory, startup)
+    with startup.phase("imports"), gc_paused_import():
         # Not installed everywhere.
         from trainer.workers.ray.workers import ray_workers  # noqa: PLC0415
 
-    return ray_workers(factory)
+    return ray_workers(factory, startup)
 
 
 def _parts(

@@ -44,7 +44,8 @@ def build_validator(
         DataError: the tasks cannot be loaded.
     """
     spec = context.spec
-    tasks = validation_tasks(spec, context.store)
+    with context.startup.phase("tasks"):
+        tasks = validation_tasks(spec, context.store)
     provider = provider or choose_provider(spec, context.tag())
     episodes = EpisodeRunner(
         provider=provider,

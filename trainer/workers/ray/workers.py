@@ -21,6 +21,8 @@ import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from hillclimb.protocol.events import StartPhase
+from trainer.attempt.startup import StartupPhases
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, PlacementError, SpecError, TrainerError
 from trainer.workers.factory import WorkerFactory
@@ -47,7 +49,7 @@ _MAX_RESTARTS = 5
 _RESTART = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
 START_S = 1500.0
 """Deadline for all workers to load their models (seconds): shorter than the service's deadline for
-a trainer's first event, so that the trainer reports which part hung."""
+a trainer's start, so that the trainer reports which part hung."""
 CLOSE_S = 10.0
 """Deadline for an engine to stop its own processes (seconds)."""
 ROLLOUTS_CLOSE_S = 25.0
@@ -55,7 +57,9 @@ ROLLOUTS_CLOSE_S = 25.0
 `fleet` provider tries to delete its instances."""
 
 
-def ray_workers(factory: WorkerFactory, environ: Mapping[str, str] | None = None) -> WorkerGroup:
+def ray_workers(
+    factory: WorkerFactory, startup: StartupPhases, environ: Mapping[str, str] | None = None
+) -> WorkerGroup:
     """Start or join a cluster and place the workers; returns when all of them are ready.
 
     Raises:
@@ -63,12 +67,12 @@ def ray_workers(factory: WorkerFactory, environ: Mapping[str, str] | None = None
         SpecError, ModelUnavailable, EngineError: raised by a worker while it starts.
     """
     return _Placement(
-        factory, os.environ if environ is None else environ, has_learner=True
+        factory, startup, os.environ if environ is None else environ, has_learner=True
     ).workers()
 
 
 def ray_samplers(
-    factory: WorkerFactory, environ: Mapping[str, str] | None = None
+    factory: WorkerFactory, startup: StartupPhases, environ: Mapping[str, str] | None = None
 ) -> SamplingWorkers:
     """Start or join a cluster and place engines and rollout workers, without a learner.
 
@@ -76,7 +80,7 @@ def ray_samplers(
         PlacementError, SpecError, ModelUnavailable, EngineError: as `ray_workers`.
     """
     return _Placement(
-        factory, os.environ if environ is None else environ, has_learner=False
+        factory, startup, os.environ if environ is None else environ, has_learner=False
     ).samplers()
 
 
@@ -86,18 +90,31 @@ class _Sampling:
 
     proxies: list[RemoteEngine]
     workers: list[Any]
-    starting: list[Any]
-    """Ray's object references of the starts; the engines' come first."""
+    engines: list[Any]
+    """Ray's object references of the engines' starts."""
+    ready: list[Any]
+    """Those of the rollout workers' starts."""
+
+    @property
+    def phases(self) -> dict[StartPhase, list[Any]]:
+        """The references by phase of the start."""
+        return {"engines": self.engines, "environments": self.ready}
 
 
 class _Placement:
     """Places the workers of one attempt into a cluster's placement group, and starts them."""
 
     def __init__(
-        self, factory: WorkerFactory, environ: Mapping[str, str], *, has_learner: bool
+        self,
+        factory: WorkerFactory,
+        startup: StartupPhases,
+        environ: Mapping[str, str],
+        *,
+        has_learner: bool,
     ) -> None:
         spec = factory.spec
         self._factory = factory
+        self._startup = startup
         self._num_engines = spec.engine.data_parallel_size
         self._num_ranks = spec.placement.learner_ranks if has_learner else 0
         self._num_workers = spec.placement.rollout_workers
@@ -106,7 +123,8 @@ class _Placement:
         self._shares_gpus = has_learner and spec.engine.weight_transport == "ipc"
         self._notices: list[WorkerRestarted] = []
         shutil.rmtree(factory.weights_dir, ignore_errors=True)
-        self._cluster = RayCluster(self._bundles(), environ)
+        with startup.phase("ray"):
+            self._cluster = RayCluster(self._bundles(), environ)
         self._refuse_multi_node()
         self._start_until = time.monotonic() + START_S
 
@@ -155,12 +173,12 @@ class _Placement:
         if self._shares_gpus:
             # vLLM sizes its cache by the GPU's free memory when it starts: ranks must not load
             # their models meanwhile.
-            ray.get(sampling.starting[: self._num_engines], timeout=self._left_s())
+            self._await({"engines": sampling.engines})
         # The ranks bind the port at once: starting engines open ports of their own meanwhile.
         address = ray.get(ranks[0].address.remote(), timeout=self._left_s())
+        self._startup.begin("weights")
         loading = [rank.start.remote(address) for rank in ranks]
-        # All at once: the first failure is raised at once, not behind a slow start.
-        ray.get([*loading, *sampling.starting], timeout=self._left_s())
+        self._await({"weights": loading, **sampling.phases})
         num_parameters: int = ray.get(loading[0])
         learner = RemoteLearner(ranks, num_parameters)
         samplers = self._sampling_workers(sampling)
@@ -174,8 +192,30 @@ class _Placement:
         self._engines = [self._engine(number) for number in range(self._num_engines)]
         self._check_shared_disk([])
         sampling = self._begin_sampling()
-        ray.get(sampling.starting, timeout=self._left_s())
+        self._await(sampling.phases)
         return self._sampling_workers(sampling)
+
+    def _await(self, phases: Mapping[StartPhase, Sequence[Any]]) -> None:
+        """Wait until every worker of the phases has started; report each phase as it ends.
+
+        A phase that was waited for before is not reported again. The first failure is raised at
+        once, not behind a slow start.
+        """
+        pending = {
+            start: name
+            for name, starts in phases.items()
+            for start in starts
+            if name not in self._startup.seconds
+        }
+        while pending:
+            done, _ = ray.wait([*pending], num_returns=1, timeout=self._left_s())
+            if not done:
+                raise GetTimeoutError("workers are still starting")
+            for start in done:
+                ray.get(start)
+                name = pending.pop(start)
+                if name not in pending.values():
+                    self._startup.end(name)
 
     def _check_shared_disk(self, ranks: Sequence[Any]) -> None:
         """Refuse several machines without a shared disk: workers load and save through it.
@@ -201,7 +241,8 @@ class _Placement:
 
     def _begin_sampling(self) -> _Sampling:
         """Start the placed engines, and place and start the rollout workers on them."""
-        starting = [engine.start.remote() for engine in self._engines]
+        self._startup.begin("engines")
+        engines = [engine.start.remote() for engine in self._engines]
         proxies = [
             RemoteEngine(
                 _engine_name(number),
@@ -211,13 +252,14 @@ class _Placement:
             for number in range(self._num_engines)
         ]
         spread = proxies[0] if len(proxies) == 1 else SpreadEngine(proxies)
+        self._startup.begin("environments")
         workers = [self._worker(number, spread) for number in range(self._num_workers)]
         ready = [worker.ready.remote() for worker in workers]
-        return _Sampling(proxies=proxies, workers=workers, starting=[*starting, *ready])
+        return _Sampling(proxies=proxies, workers=workers, engines=engines, ready=ready)
 
     def _sampling_workers(self, sampling: _Sampling) -> SamplingWorkers:
         """Return the group of the workers that have started."""
-        facts: EngineFacts = ray.get(sampling.starting[0])
+        facts: EngineFacts = ray.get(sampling.engines[0])
         proxies = sampling.proxies
 
         def abandon() -> None:

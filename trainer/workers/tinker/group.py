@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from trainer.attempt.startup import StartupPhases
 from trainer.engines.canary import BFLOAT16_TOLERANCE
 from trainer.errors import ModelUnavailable, SpecError
 from trainer.inputs.model.directory import count_parameters, load_config
@@ -22,18 +23,21 @@ CANARY_TOLERANCE = BFLOAT16_TOLERANCE
 """A server does not report the precision of its two sides."""
 
 
-def tinker_workers(factory: WorkerFactory) -> WorkerGroup:
+def tinker_workers(factory: WorkerFactory, startup: StartupPhases) -> WorkerGroup:
     """Open a session, make an adapter on the server, and a rollout worker that samples from it.
 
     Raises:
         SpecError: there is no key, or the server lacks the model or rank of the spec.
         LearnerError: the server does not answer.
     """
-    service = _open(factory)
+    with startup.phase("server"):
+        service = _open(factory)
     try:
-        learner = TinkerLearner(service, _options(factory))
+        with startup.phase("weights"):
+            learner = TinkerLearner(service, _options(factory))
         engine = _engine(factory, service)
-        samplers = _samplers(factory, service, engine)
+        with startup.phase("environments"):
+            samplers = _samplers(factory, service, engine)
     except BaseException:
         service.close()
         raise

@@ -6,6 +6,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.results.artifacts.checkpoints import checkpoint_facts, list_checkpoints
@@ -14,8 +15,9 @@ from api.runs import store
 from api.runs.end_reasons import REASONS
 from api.runs.errors import RunNotFound
 from api.scheduling.limits.guards.report import build_guards
-from api.tables import Attempt, Run
+from api.tables import Attempt, Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import start_line
 
 QUALIFICATION_TONES = {"qualified": "good", "refused": "bad"}
 GUARD_TONES = {"tripped": "bad", "armed": "good"}
@@ -62,10 +64,25 @@ def attempts_contents(session: Session, run: Run, *, now: datetime) -> dict[str,
     guards = build_guards(session, run, now=now).model_dump(mode="json")
     for guard in guards["guards"]:
         guard["tone"] = GUARD_TONES.get(guard["status"], "")
+    starts = _starts(session, run.id)
     return {
-        "attempts": [_attempt(each, now=now) for each in store.list_attempts(session, run.id)],
+        "attempts": [
+            _attempt(each, now=now) | {"phases": starts.get(each.number, "")}
+            for each in store.list_attempts(session, run.id)
+        ],
         "guards": guards["guards"],
         "trips": guards["trips"],
+    }
+
+
+def _starts(session: Session, run_id: str) -> dict[int, str]:
+    """Return by attempt how long each phase of its trainer's start took."""
+    query = select(RunEvent).where(RunEvent.run_id == run_id, RunEvent.type == "trainer.started")
+    return {
+        event.attempt or 0: start_line(
+            {each["phase"]: each["seconds"] for each in event.data.get("startup", ())}
+        )
+        for event in session.scalars(query)
     }
 
 

@@ -9,6 +9,7 @@ export function newModel(state) {
     eta: state.run.eta_s, etaAt: Date.now(), phase: state.run.phase, phaseDecoding: null,
     startedAt: state.run.started_at, endedAt: state.run.ended_at, banner: null,
     steps: new Map(), evals: new Map(), lines: [], lastSeq: 0, numEvents: 0,
+    startup: new Map(), claimedAt: null,
   };
   for (const name of state.decodings) model.evals.set(name, new Map());
   return model;
@@ -39,6 +40,13 @@ const HANDLERS = {
     if (data.to !== "running") model.eta = model.phase = null;
     model.banner = null;
   },
+  "attempt.scheduled": (model) => model.startup.clear(),
+  "attempt.claimed": (model, event) => { model.claimedAt ??= event.created_at; },
+  // Phases of the start: seconds of the parts that ended, and whether one goes on. Some overlap.
+  "trainer.starting": (model, event, data) => {
+    const before = model.startup.get(data.phase)?.seconds ?? 0;
+    model.startup.set(data.phase, { seconds: before + (data.seconds ?? 0), goesOn: data.seconds === null });
+  },
   "trainer.started": (model, event, data) => {
     model.total = data.total_steps;
     model.startedAt ??= event.created_at;
@@ -67,6 +75,7 @@ const atN = (rate) =>
   !rate || rate.value === null ? "" : `, pass@${rate.k} ${(100 * rate.value).toFixed(1)} %`;
 export const early = (stop) =>
   !stop ? "" : `, stopped early: ${stop.verdict} after ${stop.decided_at} of ${stop.planned} tasks`;
+export const startLine = (phases) => phases.map(([name, seconds]) => `${name} ${seconds.toFixed(1)} s`).join(", ");
 const mib = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 const TONES = { succeeded: "good", failed: "bad", cancelled: "warn", recovering: "warn", paused: "warn" };
 
@@ -102,7 +111,8 @@ const WORDS = {
   "attempt.rewound": (data) => ({ text: `Continues from step ${data.from_step}`, tone: "warn" }),
   "trainer.started": (data) => ({
     text: (data.num_parameters ? `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters` : "Trainer started, without a model")
-      + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
+      + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "")
+      + (data.startup?.length ? `; start: ${startLine(data.startup.map((each) => [each.phase, each.seconds]))}` : "") }),
   "tracking.started": (data) => ({
     text: `Figures go to ${TRACKERS[data.tracker] ?? data.tracker}: ${data.url ? data.name : `files of ${data.name}`}` }),
   "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}${early(data.stopped_early)}`, tone: data.all.pass_at_1 > 0 ? "good" : "" }),
@@ -129,7 +139,7 @@ const WORDS = {
   "curriculum.reweighted": (data) => ({ text: `Curriculum: ${data.reason}` }),
   "trainer.ended": (data) => ({ text: `Trainer ended: ${data.message || data.reason}` }),
 };
-const QUIET = new Set(["phase.started", "step.completed", "checkpoint.deleted", "checkpoint.qualified"]);
+const QUIET = new Set(["phase.started", "trainer.starting", "step.completed", "checkpoint.deleted", "checkpoint.qualified"]);
 
 function describe(event) {
   if (QUIET.has(event.type)) return null;

@@ -9,7 +9,9 @@ const MAX_LISTED = 200;
 const groups = groupNames();
 const address = new URL(location.href);
 const chosen = new Set((address.searchParams.get("names")?.split(",") ?? state.first.map(groupOf)).filter((name) => groups.has(name)));
-const clock = new Map(state.clock);
+// The page's own run first; lines of the others are dashed.
+const runs = state.runs.map((run) => ({ ...run, clock: new Map(run.clock), tokens: new Map(run.tokens) }));
+const DASHES = [[], [6, 4], [2, 3], [10, 4, 2, 4], [1, 5]];
 const series = new Map();
 const charts = [];
 
@@ -49,11 +51,13 @@ function choice(name) {
 async function fetchSeries(group) {
   if (series.has(group)) return series.get(group);
   const query = new URLSearchParams({ names: groups.get(group).slice(0, 12).join(",").replaceAll("[", "[[]") });
-  const answer = await fetch(`/v1/runs/${state.run.id}/metrics?${query}`, { headers: { accept: "application/json" } });
-  if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
-  const lines = (await answer.json()).data;
-  series.set(group, lines);
-  return lines;
+  const lines = await Promise.all(runs.map(async (run, i) => {
+    const answer = await fetch(`/v1/runs/${run.id}/metrics?${query}`, { headers: { accept: "application/json" } });
+    if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
+    return (await answer.json()).data.map((line) => ({ ...line, run: i }));
+  }));
+  series.set(group, lines.flat());
+  return series.get(group);
 }
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -61,15 +65,16 @@ const COLORS = ["--accent", "--second", "--warn", "--bad", "--muted", "--ink"];
 
 function label(group, line) {
   const parts = line.name.split("/").filter((part, i) => group.split("/")[i] !== part);
-  return [parts.join("/"), line.decoding === "train" ? "" : line.decoding].filter(Boolean).join(" ") || "value";
+  const words = [parts.join("/"), line.decoding === "train" ? "" : line.decoding].filter(Boolean).join(" ");
+  return runs.length > 1 ? [runs[line.run].name, words].filter(Boolean).join(": ") : words || "value";
 }
 
 function table(lines) {
-  const byTime = at("axis").value === "time";
-  const x = (step) => (byTime ? clock.get(step) : step);
-  const xs = [...new Set(lines.flatMap((line) => line.points.map((point) => x(point.step))))].filter((value) => value !== undefined).sort((a, b) => a - b);
+  const places = { time: "clock", tokens: "tokens" }[at("axis").value];
+  const x = (line, step) => (places ? runs[line.run][places].get(step) : step);
+  const xs = [...new Set(lines.flatMap((line) => line.points.map((point) => x(line, point.step))))].filter((value) => value !== undefined).sort((a, b) => a - b);
   const columns = lines.map((line) => {
-    const values = new Map(line.points.map((point) => [x(point.step), point.value]));
+    const values = new Map(line.points.map((point) => [x(line, point.step), point.value]));
     return xs.map((value) => values.get(value) ?? null);
   });
   return [xs, ...columns];
@@ -83,15 +88,22 @@ function clockText(seconds) {
   return s >= 3600 ? `${Math.floor(s / 3600)}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}` : `${Math.floor(s / 60)}:${two(s % 60)}`;
 }
 
+const amount = (value) => {
+  const [size, unit] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([each]) => value >= each) ?? [1, ""];
+  return `${Number((value / size).toPrecision(3))}${unit}`;
+};
+const AXES = { step: ["step", String], time: ["time", clockText], tokens: ["tokens", amount] };
+
 function plot(group, lines, host) {
-  const byTime = at("axis").value === "time";
+  const [unit, place] = AXES[at("axis").value];
   const data = table(lines);
+  if (!data[0].length) return host.append(html("p", { class: "muted" }, "No step of these runs has a place on this axis."));
   const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 }, font: "11px system-ui" };
   const options = {
     width: host.clientWidth, height: 220, cursor: { sync: { key: "x" } }, scales: { x: { time: false } },
-    axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => (byTime ? clockText(tick) : tick)) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(short) }],
-    series: [{ label: byTime ? "time" : "step", value: (_, value) => (value === null ? "–" : byTime ? clockText(value) : value) },
-      ...lines.map((line, i) => ({ label: label(group, line), stroke: color(COLORS[i % COLORS.length]), width: 1.5, spanGaps: true,
+    axes: [{ ...axis, values: (_, ticks) => ticks.map(place) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(short) }],
+    series: [{ label: unit, value: (_, value) => (value === null ? "–" : place(value)) },
+      ...lines.map((line, i) => ({ label: label(group, line), stroke: color(COLORS[i % COLORS.length]), width: 1.5, dash: DASHES[line.run], spanGaps: true,
         points: { show: data[0].length < 40, size: 5, fill: color("--surface") }, value: (chart, value, column, index) => short(index === null ? line.points.at(-1)?.value : value) }))],
   };
   charts.push({ chart: new uPlot(options, data, host), host });
@@ -111,6 +123,7 @@ async function drawChart(group) {
 async function draw() {
   address.searchParams.set("names", [...chosen].join(","));
   address.searchParams.set("x", at("axis").value);
+  for (const name of ["names", "x"]) if (at("beside")) at("beside").elements[name].value = address.searchParams.get(name);
   history.replaceState(null, "", address);
   for (const { chart } of charts.splice(0)) chart.destroy();
   at("charts").replaceChildren();
@@ -118,7 +131,7 @@ async function draw() {
   for (const group of [...chosen].slice(0, MAX_CHARTS)) await drawChart(group);
 }
 
-if (address.searchParams.get("x") === "time") at("axis").value = "time";
+if (address.searchParams.get("x") in AXES) at("axis").value = address.searchParams.get("x");
 at("search").addEventListener("input", drawNames);
 at("axis").addEventListener("change", draw);
 addEventListener("resize", () => { for (const { chart, host } of charts) chart.setSize({ width: host.clientWidth, height: 220 }); });

@@ -1,7 +1,7 @@
 // The run page: starts from the server's state, then applies every event of the stream.
 
 import { html, intervalBar, lineChart, percent, sparkline } from "/static/chart.js";
-import { EVENT_TYPES, apply, early, hasEnded, newModel } from "/static/fold.js";
+import { EVENT_TYPES, apply, early, hasEnded, newModel, startLine } from "/static/fold.js";
 
 const state = JSON.parse(document.getElementById("state").textContent);
 const at = (id) => document.getElementById(id);
@@ -51,11 +51,22 @@ function drawHead() {
     fetchRun();
     fetchActions();
   }
+  if (isStarting()) setBanner({ tone: "", text: startText() });
   if (model.status === "running") {
     const doing = { eval: "evaluating", rollout: "sampling rollouts", train: "taking the gradient step",
       sync: "syncing weights to the engines", checkpoint: "saving a checkpoint" }[model.phase] ?? "working";
     setBanner({ tone: "", text: `Now ${doing}${model.phase === "eval" && model.phaseDecoding ? ` (${model.phaseDecoding})` : ""}.` });
   }
+}
+
+const isStarting = () => model.status === "starting" && model.startup.size > 0;
+
+// What the trainer does before its first step, and how long what it has done took.
+function startText() {
+  const phases = [...model.startup];
+  const ended = phases.filter(([, phase]) => !phase.goesOn).map(([name, phase]) => [name, phase.seconds]);
+  const now = phases.filter(([, phase]) => phase.goesOn).map(([name]) => state.start_phases[name] ?? name);
+  return [now.length ? `The trainer ${now.join(", ")}.` : "The trainer starts.", ended.length ? `Done: ${startLine(ended)}.` : ""].join(" ").trim();
 }
 
 function setBanner({ tone, text }) {
@@ -67,7 +78,9 @@ function setBanner({ tone, text }) {
 
 function drawClock() {
   const end = model.endedAt ? Date.parse(model.endedAt) : Date.now();
-  at("elapsed").textContent = model.startedAt ? duration((end - Date.parse(model.startedAt)) / 1000) : "–";
+  // The start counts: it is what one waits for.
+  const start = model.claimedAt ?? model.startedAt;
+  at("elapsed").textContent = start ? duration((end - Date.parse(start)) / 1000) : "–";
   if (!takesSteps) return;
   const isCounting = model.eta !== null && model.eta !== undefined && !hasEnded(model);
   at("eta").textContent = isCounting ? duration(model.eta - (Date.now() - model.etaAt) / 1000) : "–";
@@ -238,7 +251,7 @@ if (takesSteps) at("by").addEventListener("change", (change) => { by = change.ta
 
 async function fetchRun() {
   const answer = await fetch(`/dashboard/runs/${state.run.id}/banner`, { headers: { accept: "application/json" } });
-  if (answer.ok && model.status !== "running") setBanner(await answer.json());
+  if (answer.ok && model.status !== "running" && !isStarting()) setBanner(await answer.json());
 }
 
 // What can be done depends on the status. An open form stays until it is closed or sent.

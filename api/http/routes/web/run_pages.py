@@ -131,9 +131,24 @@ def rollout_page(  # noqa: PLR0913 (one per part of the address)
 
 
 @router.get("/runs/{run_id}/metrics")
-def metrics_page(request: Request, services: ServicesDep, caller: Visitor, run_id: str) -> Response:
-    """Show any of the stored series, by step or by wall clock."""
-    return show_run(request, services, caller, run_id, "run/metrics", metrics_contents)
+def metrics_page(
+    request: Request,
+    services: ServicesDep,
+    caller: Visitor,
+    run_id: str,
+    beside: Annotated[list[str] | None, Query(max_length=10)] = None,
+) -> Response:
+    """Show any of the stored series by step, wall clock or compute; of other runs in the same."""
+    return show_run(
+        request,
+        services,
+        caller,
+        run_id,
+        "run/metrics",
+        lambda session, run: metrics_contents(
+            session, run, [each for each in beside or () if each]
+        ),
+    )
 
 
 @router.get("/runs/{run_id}/signal")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from api.results.artifacts.timeline.trace import Trace, Track
 
 STARTED, STEP, STATUS = "phase.started", "step.completed", "run.status_changed"
+STARTING = "trainer.starting"
 CREATED, ENDED = "run.created", "attempt.ended"
 PHASE_TYPES = (
     STARTED,
@@ -21,6 +22,8 @@ PHASE_TYPES = (
 )
 """Events that begin or end a phase."""
 STATUS_TYPES = (CREATED, STATUS)
+START_TYPES = (STARTING,)
+"""Events about the phases of a start, some of which overlap."""
 PARTS: Mapping[str, Sequence[str]] = {
     "rollout": ("generate",),
     "train": (
@@ -48,6 +51,8 @@ class Mark:
     """Seconds since the epoch."""
     step: int | None = None
     phase: str | None = None
+    seconds: float | None = None
+    """How long a phase of the start took, at its end."""
     decoding: str | None = None
     num_rollouts: int | None = None
     status: str | None = None
@@ -63,6 +68,18 @@ def draw_statuses(trace: Trace, events: Sequence[Mark], *, until: float) -> None
             continue
         end = until if following is None else following.at
         trace.slice(STATUSES, status, event.at, end, category="status")
+
+
+def draw_starts(trace: Trace, events: Sequence[Mark]) -> None:
+    """Draw the phases of each attempt's start, each on a track of its own: some overlap."""
+    ended = [each for each in events if each.type == STARTING and each.seconds is not None]
+    names = list(dict.fromkeys(str(each.phase) for each in ended))
+    for event in ended:
+        name = str(event.phase)
+        process = f"trainer, attempt {event.attempt}"
+        track = Track(1 + event.attempt, process, 3 + names.index(name), f"start: {name}")
+        begin = event.at - (event.seconds or 0.0)
+        trace.slice(track, name, begin, event.at, category="start")
 
 
 def draw_phases(

@@ -14,11 +14,13 @@ from sqlalchemy.orm import Session
 from api.results.artifacts.errors import ArtifactNotFound
 from api.results.artifacts.timeline.phases import (
     PHASE_TYPES,
+    START_TYPES,
     STATUS_TYPES,
     STEP,
     Mark,
     Timings,
     draw_phases,
+    draw_starts,
     draw_statuses,
 )
 from api.results.artifacts.timeline.rollouts import RolloutFacts, draw_rollouts, read_times
@@ -55,6 +57,7 @@ def read_rows(session: Session, run: Run, *, step: int | None, now: datetime) ->
     trace, until = Trace(), seconds(run.ended_at or now)
     if step is None:
         draw_statuses(trace, marks, until=until)
+        draw_starts(trace, marks)
         draw_phases(trace, marks, _timings(session, run.id), until=until)
         return TimelineRows(
             trace=trace, run_id=run.id, step=None, attempt=None, rollouts={}, files=()
@@ -100,8 +103,9 @@ def _marks(session: Session, run_id: str, step: int | None) -> list[Mark]:
     data = RunEvent.data
     columns = (RunEvent.type, RunEvent.attempt, RunEvent.at, data["step"].as_integer())
     words = [data[name].as_string() for name in ("phase", "decoding", "to")]
-    query = select(*columns, *words, data["num_rollouts"].as_integer()).where(
-        RunEvent.run_id == run_id, RunEvent.type.in_((*PHASE_TYPES, *STATUS_TYPES))
+    numbers = (data["num_rollouts"].as_integer(), data["seconds"].as_float())
+    query = select(*columns, *words, *numbers).where(
+        RunEvent.run_id == run_id, RunEvent.type.in_((*PHASE_TYPES, *START_TYPES, *STATUS_TYPES))
     )
     if step is not None:
         query = query.where(data["step"].as_integer() == step)
@@ -115,6 +119,7 @@ def _marks(session: Session, run_id: str, step: int | None) -> list[Mark]:
             decoding=row[5],
             status=row[6],
             num_rollouts=row[7],
+            seconds=row[8],
         )
         for row in session.execute(query.order_by(RunEvent.seq))
     ]

@@ -13,6 +13,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET, SPEC
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
@@ -42,7 +43,7 @@ class PreviewFailed(HillclimbError):
 
 @main.command()
 @click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
-@click.option("--env", help="Only this environment.")
+@click.option("--env", type=ENV_REFERENCE, help="Only this environment.")
 @click.option("--task", help="Print the prompt of this task in full.")
 @click.option("--show", is_flag=True, help="Print every prompt that the run stored in full.")
 @command
@@ -63,7 +64,7 @@ def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_js
 @main.command()
 @SPEC
 @SET
-@click.option("--env", help="Only this environment.")
+@click.option("--env", type=ENV_REFERENCE, help="Only this environment.")
 @click.option(
     "--task",
     "tasks",

@@ -7,6 +7,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import p_value_text
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.patterns import PatternPayload
 
@@ -19,7 +20,7 @@ STYLES = {"fixed": "green", "improved": "green", "worse": "red", "needs_analysis
 @click.option("--before", type=click.IntRange(min=0), metavar="STEP", help="Default: the first.")
 @click.option("--after", type=click.IntRange(min=0), metavar="STEP", help="Default: the last.")
 @click.option("--decoding", help="Default: the one with the highest temperature.")
-@click.option("--env", help="Only this environment.")
+@click.option("--env", type=ENV_REFERENCE, help="Only this environment.")
 @click.option(
     "--detectors", type=click.IntRange(min=0), metavar="VERSION",
     help="Version of the detectors; default: the newest that searched all rollouts.",

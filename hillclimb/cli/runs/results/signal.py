@@ -6,6 +6,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import out, percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.signal import SignalFigures
 
@@ -24,7 +25,7 @@ COLUMNS = (
 @main.command()
 @click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
 @click.option("--window", type=click.IntRange(min=1), help="Only the newest so many steps.")
-@click.option("--env", help="Only this environment.")
+@click.option("--env", type=ENV_REFERENCE, help="Only this environment.")
 @command
 def signal(*, run_id: str, window: int | None, env: str | None, as_json: bool) -> None:
     """Show what training of RUN can learn from each environment.

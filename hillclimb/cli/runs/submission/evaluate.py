@@ -9,7 +9,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.runs.watch import follow_run
-from hillclimb.cli.terminal.console import out, print_json
+from hillclimb.cli.terminal.console import print_json, print_text
 from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.client.client import Client
 from hillclimb.client.errors import NoCheckpoint
@@ -40,7 +40,7 @@ def evaluate(*, source: str, assignments: tuple[str, ...], wait: bool, as_json: 
         if as_json:
             print_json(run)
         else:
-            out.print(f"{run.id}  {run.status}  {client.url}/runs/{run.id}")
+            print_text(f"{run.id}  {run.status}  {client.url}/runs/{run.id}")
 
 
 def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointPayload:

@@ -13,7 +13,7 @@ from hillclimb.cli.datasets.view import print_environments
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.hardware import estimates, print_estimate, print_hardware
 from hillclimb.cli.runs.watch import follow_run
-from hillclimb.cli.terminal.console import err, json_of, out, print_json
+from hillclimb.cli.terminal.console import err, json_of, print_json, print_text
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.client.client import Client
 from hillclimb.client.errors import SpecFileError
@@ -76,7 +76,7 @@ def submit(  # noqa: PLR0913 - one parameter per option
         if as_json:
             print_json(run)
         else:
-            out.print(f"{run.id}  {run.status}  {client.url}/runs/{run.id}")
+            print_text(f"{run.id}  {run.status}  {client.url}/runs/{run.id}")
 
 
 @main.command()

@@ -12,6 +12,7 @@ from hillclimb.cli.terminal.console import print_json, print_text
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.cli.tools.data_plane import as_flags, become
 from hillclimb.cli.tools.environment.first_files import first_files
+from hillclimb.cli.tools.environment.headers import hand_over, read_headers
 from hillclimb.cli.tools.session import environment
 from hillclimb.client.errors import SpecFileError
 
@@ -62,6 +63,21 @@ def _serving(directory: Path) -> str:
     help="File of tasks (JSON lines), whose metadata.reset the resets get.",
 )
 @click.option("--reset", metavar="JSON", help="Arguments of every reset, such as '{\"level\": 2}'.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="Header of every request, such as 'Authorization:Bearer KEY'; repeatable. The shell may"
+    " store it in its history.",
+)
+@click.option(
+    "--header-from",
+    "headers_from",
+    multiple=True,
+    metavar="NAME:VARIABLE",
+    help="The same with the value of a variable of the environment; repeatable.",
+)
 @click.option("--reward", type=click.Choice(["last", "sum"]), help="As in the spec.")
 @click.option(
     "--reward-range",
@@ -93,13 +109,20 @@ def _serving(directory: Path) -> str:
 )
 @command
 def check(
-    *, url: str, reward_range: tuple[float, float] | None, as_json: bool, **options: object
+    *,
+    url: str,
+    headers: tuple[str, ...],
+    headers_from: tuple[str, ...],
+    reward_range: tuple[float, float] | None,
+    as_json: bool,
+    **options: object,
 ) -> None:
     """Play a few episodes on the OpenEnv server at URL and say what is right and what is wrong.
 
     Exit codes: 0 nothing is wrong, 1 something is, 2 usage, 5 no answer.
     """
-    words = as_flags(options)
+    sent, variables = hand_over(dict(read_headers(headers, headers_from, os.environ)))
+    words = as_flags(options) + sent
     if reward_range is not None:
         words += ["--reward-range", *map(str, reward_range)]
-    become(MODULE, [*words, *(["--json"] if as_json else []), "--", url], os.environ)
+    become(MODULE, [*words, *(["--json"] if as_json else []), "--", url], os.environ | variables)

@@ -1,16 +1,20 @@
-"""The client's methods for links of Slack users."""
+"""The client's methods for links of Slack users and for messages to Slack."""
 
 from __future__ import annotations
 
 from hillclimb.client.http import Http
 from hillclimb.client.paths import quoted
-from hillclimb.protocol.payloads.projects.slack import SlackLinkCodePayload, SlackLinkList
+from hillclimb.protocol.payloads.projects.slack import (
+    SlackLinkCodePayload,
+    SlackLinkList,
+    SlackMessageList,
+)
 
 PATH = "/v1/slack"
 
 
 class SlackLinks:
-    """Links of Slack users to keys of the project; raises what `Client` does."""
+    """Links of Slack users to keys of the project, and messages; raises what `Client` does."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -27,3 +31,10 @@ class SlackLinks:
         """End a link, so that the user's next command is refused, and return the other links."""
         path = f"{PATH}/links/{quoted(team_id)}/{quoted(user_id)}"
         return self._http.request(SlackLinkList, "DELETE", path)
+
+    def messages(
+        self, run_id: str, *, before: int | None = None, limit: int | None = None
+    ) -> SlackMessageList:
+        """Return one page of a run's messages, newest first, older than the message `before`."""
+        query = {"before": before, "limit": limit}
+        return self._http.get(SlackMessageList, f"/v1/runs/{quoted(run_id)}/messages", query)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from hillclimb.protocol.events import ComputeSpent, StepCompleted
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec
 from tests.api.http.dashboard.stored import sign_in
@@ -38,12 +39,36 @@ def test_the_metrics_page_names_every_series_and_when_steps_ended(
     state = json.loads(found[1])
     stored = browser.get(f"/v1/runs/{run_id}/metrics").json()["data"]
     assert state["names"] == sorted({series["name"] for series in stored})
-    assert [step for step, _ in state["clock"]] == [0, 1, 40]
-    seconds = [after for _, after in state["clock"]]
+    (own,) = state["runs"]
+    assert [step for step, _ in own["clock"]] == [0, 1, 40]
+    seconds = [after for _, after in own["clock"]]
     assert seconds == sorted(seconds)
     for name in ("uPlot.iife.min.js", "uPlot.min.css", "metrics.js"):
         assert f'"/static/{name}"' in page.text
         assert browser.get(f"/static/{name}").status_code == 200
+
+
+def test_other_runs_of_the_project_are_drawn_in_the_same_charts(
+    story: Story, browser: httpx.Client, run_id: str
+) -> None:
+    other = story.running(spec("other"))
+    story.push(other, counted(story.step(other, 1, {"booking": 0.5}), 700))
+    story.push(other, counted(story.step(other, 2, {"booking": 0.5}), 300))
+    offered = browser.get(f"/runs/{run_id}/metrics").text
+    assert f'<option value="{other}">other (' in offered
+    page = browser.get(f"/runs/{run_id}/metrics", params={"beside": [other, "", "run_none"]})
+    found = re.search(r'<script type="application/json" id="state">(.*?)</script>', page.text)
+    assert found is not None
+    own, beside = json.loads(found[1])["runs"]
+    assert (own["id"], beside["id"], beside["name"]) == (run_id, other, "other")
+    assert beside["tokens"] == [[0, 0], [1, 700], [2, 1000]]
+    assert own["tokens"] == [], "its trainer did not count"
+    assert "This project has no run <code>run_none</code>" in page.text
+
+
+def counted(step: StepCompleted, num_tokens: int) -> StepCompleted:
+    """A step whose trainer counted its compute."""
+    return step.model_copy(update={"compute": ComputeSpent(num_sampled_tokens=num_tokens)})
 
 
 def test_a_run_without_metrics_says_so(story: Story, browser: httpx.Client) -> None:

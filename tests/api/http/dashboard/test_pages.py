@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from api.http.dashboard.sessions import SESSION_S, open_session, read_session
+from api.runs import store
+from api.scheduling.advance import advance
 from api.tables import ApiKey
 from api.tables.access.identity import NotAuthenticated, Principal, Scope
 from hillclimb.protocol import events
@@ -186,6 +188,32 @@ def test_a_run_that_ended_says_what_was_learned_and_is_green_only_then(
     assert f'data-status="succeeded" data-tone="{tone}"' in page
 
 
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("eval", "The evaluation is complete."),
+        ("probe", "The probe is complete."),
+        ("validate", "The validation is complete."),
+        ("preview", "The prompts are rendered."),
+    ],
+)
+def test_a_run_that_trains_nothing_does_not_end_with_steps(
+    story: Story, served: Served, kind: str, sentence: str
+) -> None:
+    body = spec("only").model_dump(mode="json") | {"kind": kind}
+    if kind == "validate":
+        body["environment"]["provider"] = "fleet"
+    run_id = story.running(RunSpec.model_validate(body))
+    story.finish(run_id, 0)
+    with story.database.transaction() as session:
+        advance(session, store.lock_run(session, run_id), now=story.now)
+    with served.browser() as browser:
+        sign_in(served, browser)
+        banner = browser.get(f"/dashboard/runs/{run_id}/banner").json()
+    assert banner["text"].startswith(sentence)
+    assert "step" not in banner["text"]
+
+
 def test_a_waiting_run_says_why_it_waits(story: Story, served: Served) -> None:
     run_id = story.submit()
     with served.browser() as browser:
@@ -194,6 +222,19 @@ def test_a_waiting_run_says_why_it_waits(story: Story, served: Served) -> None:
         banner = browser.get(f"/dashboard/runs/{run_id}/banner").json()
     assert "Position 1 in the queue. No runner is connected." in page
     assert banner == {"tone": "", "text": "Position 1 in the queue. No runner is connected."}
+
+
+def test_a_run_that_starts_says_what_its_trainer_does(story: Story, served: Served) -> None:
+    run_id = story.submit()
+    story.launch(run_id)
+    story.push(run_id, story.starting(run_id, "imports"), story.starting(run_id, "imports", 6.1))
+    story.push(run_id, story.starting(run_id, "ray"))
+    with served.browser() as browser:
+        sign_in(served, browser)
+        banner = browser.get(f"/dashboard/runs/{run_id}/banner").json()
+        assert banner["text"] == "A runner is starting the trainer. Now it starts Ray."
+        story.push(run_id, story.started(run_id, imports=6.1, ray=3.2))
+        assert "imports 6.1 s, ray 3.2 s" in browser.get(f"/runs/{run_id}/attempts").text
 
 
 @pytest.mark.parametrize(

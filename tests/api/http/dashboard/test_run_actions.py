@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 
 import httpx
 import pytest
@@ -160,6 +161,30 @@ def test_a_stranger_cannot_act_on_a_run(served: Served, story: Story, run_id: st
         for action in ("pause", "resume", "cancel", "evaluate", "fork"):
             answer = stranger.post(f"/runs/{run_id}/actions/{action}", data=fields)
             assert answer.status_code == 404
+
+
+def test_the_run_page_leads_on_and_no_link_is_dead(
+    story: Story, browser: httpx.Client, run_id: str
+) -> None:
+    story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.2}, tasks=4))
+    story.push(run_id, story.step(run_id, 1, {"booking": 0.5}, tasks=1))
+    visited: dict[str, str] = {}
+    to_visit = [f"/runs/{run_id}"]
+    while to_visit:
+        path = to_visit.pop(0)
+        if path in visited or sum("/rollouts/" in each for each in visited) > 4:
+            continue
+        answer = browser.get(path)
+        assert answer.status_code == 200 or path == "/admin", path
+        visited[path] = answer.text
+        if path.startswith("/runs/"):
+            to_visit += [unescape(each) for each in re.findall(r'href="(/[^"#]*)"', answer.text)]
+    names = ("rollouts", "metrics", "signal", "log", "checkpoints", "config", "attempts")
+    assert visited.keys() >= {f"/runs/{run_id}/{name}" for name in names}
+    assert visited.keys() >= {f"/compare?a={run_id}@0&b={run_id}", f"/v1/runs/{run_id}/timeline"}
+    first = visited[f"/runs/{run_id}"]
+    actions = re.findall(rf'action="/runs/{run_id}/actions/(\w+)"', first)
+    assert {"pause", "cancel", "evaluate", "fork"} <= set(actions)
 
 
 def test_the_pages_of_the_record(story: Story, browser: httpx.Client, run_id: str) -> None:

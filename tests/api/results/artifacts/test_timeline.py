@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from api.results.artifacts.timeline.phases import Mark, draw_phases
+from api.results.artifacts.timeline.phases import Mark, draw_phases, draw_starts
 from api.results.artifacts.timeline.rollouts import RolloutFacts, draw_rollouts
 from api.results.artifacts.timeline.trace import Trace
 from hillclimb.blobs.base import BlobStore
@@ -63,6 +63,27 @@ def test_phases_end_at_the_next_event_and_parts_lie_within_them() -> None:
         "policy_train": (4.5, 4.0),
     }
     assert slices(trace.events(), "step") == {"step 2": (0.0, 10.0)}
+
+
+def test_phases_of_a_start_that_overlap_have_tracks_of_their_own() -> None:
+    trace = Trace()
+    draw_starts(
+        trace,
+        [
+            mark("trainer.starting", 10, step=0, phase="ray"),
+            mark("trainer.starting", 13, step=0, phase="ray", seconds=3.0),
+            mark("trainer.starting", 20, step=0, phase="weights", seconds=6.0),
+            mark("trainer.starting", 25, step=0, phase="engines", seconds=11.0),
+        ],
+    )
+    events = trace.events()
+    assert slices(events, "start") == {
+        "ray": (0.0, 3.0),
+        "weights": (4.0, 6.0),
+        "engines": (4.0, 11.0),
+    }
+    tracks = {each["name"]: each["tid"] for each in events if each["ph"] == "X"}
+    assert len(set(tracks.values())) == 3
 
 
 def test_rollouts_at_once_have_slots_of_their_own_and_engines_count_their_turns() -> None:

@@ -53,6 +53,18 @@ def test_a_dataset_is_made_looked_at_and_compared(hc: Invoke, file: Path, tmp_pa
     assert [line.split()[0] for line in versions.stdout.splitlines()[1:]] == ["fleet@2", "fleet@1"]
 
 
+@pytest.mark.parametrize("below", ["/proc/x", "tasks.jsonl/y", ""])
+def test_a_directory_that_cannot_be_written_is_a_sentence(
+    hc: Invoke, file: Path, tmp_path: Path, below: str
+) -> None:
+    assert hc("datasets", "create", "fleet", str(file)).exit_code == 0
+    target = str(tmp_path / below) if below else ""
+    refused = hc("datasets", "pull", "fleet", target)
+    assert isinstance(refused.exception, SystemExit), refused.exception
+    assert refused.exit_code in (Exit.ERROR, Exit.USAGE)
+    assert (target or "it is empty") in refused.stderr
+
+
 @pytest.mark.parametrize("key", ["task#2", "a?b", "x/../y", "..", "50%25", "a b/c"])
 def test_a_task_is_found_by_whatever_key_it_has(hc: Invoke, tmp_path: Path, key: str) -> None:
     file = tmp_path / "tasks.jsonl"

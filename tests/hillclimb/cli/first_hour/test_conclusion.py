@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 from fcntl import ioctl
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,27 @@ def test_no_table_wraps_at_80_columns(served: Served, story: Story, words: str) 
         assert "20 → 80" in screen
         assert "climb-with-a-rath" in screen
         assert "succeeded" in screen
+
+
+def test_the_command_for_the_next_page_is_one_line_that_works(
+    hc: Invoke, served: Served, story: Story
+) -> None:
+    for name in ("first", "second", "third"):
+        story.submit(spec(name))
+    for screen in (terminal(served, ["runs", "--limit", "1"], columns=80),
+                   hc("runs", "--limit", "1").stdout):  # fmt: skip
+        line = next(each for each in screen.splitlines() if each.startswith("more: "))
+        next_page = hc(*line.removeprefix("more: hillclimb ").split())
+        assert "second" in next_page.stdout
+        assert "third" not in next_page.stdout
+
+
+def test_a_submitted_run_is_one_line(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: mine\ndata: {env_keys: [booking]}\nschedule: {total_steps: 4}\n")
+    first = terminal(served, ["submit", str(path)], columns=80).splitlines()[0]
+    assert first.startswith("run_")
+    assert first.split()[-1].startswith(f"{served.url}/runs/run_")
 
 
 def terminal(served: Served, words: list[str], *, columns: int) -> str:

@@ -139,6 +139,14 @@ def test_the_shell_completes_runs(served: Served, story: Story) -> None:
     assert complete(None, "watch cl", "2") == []
 
 
+def test_the_shell_completes_environments(served: Served, story: Story) -> None:
+    story.submit(spec("climb", env_keys=("booking", "github")))
+    assert complete(served, "trajectories climb --env g", "4") == ["github"]
+    assert complete(served, "patterns @last --env ", "4") == ["booking", "github"]
+    assert complete(served, "signal other --env b", "4") == []
+    assert complete(None, "fleet tasks --env bo", "4") == ["booking"]
+
+
 def complete(served: Served | None, words: str, place: str) -> list[str]:
     """Ask as bash does when the user presses the tab key."""
     done = subprocess.run(

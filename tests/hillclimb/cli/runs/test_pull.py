@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from hillclimb.blobs.base import BlobStore
 from hillclimb.blobs.locate import open_store
 from hillclimb.cli.commands import main
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.protocol.rundir import checkpoint_name, run_key
 from tests.api.fixtures.serving import Served, serve
 from tests.api.fixtures.story import Story
@@ -79,6 +80,20 @@ def test_weights_of_another_checkpoint_are_not_overwritten_without_force(
     assert (directory / "model.safetensors").read_bytes() == b"of another step"
     assert CliRunner().invoke(main, [*args, "--force"], env=environment).exit_code == 0
     pull(served, run_id, directory)  # once more: nothing to do
+
+
+@pytest.mark.parametrize("below", ["/proc/x", "file/y", ""])
+def test_a_directory_that_cannot_be_written_is_a_sentence(
+    story: Story, served: Served, blobs: BlobStore, tmp_path: Path, below: str
+) -> None:
+    run_id = saved(story, blobs)
+    (tmp_path / "file").touch()
+    environment = {"HILLCLIMB_API_URL": served.url, "HILLCLIMB_API_KEY": served.key}
+    target = str(tmp_path / below) if below else ""
+    refused = CliRunner(mix_stderr=False).invoke(main, ["pull", run_id, target], env=environment)
+    assert isinstance(refused.exception, SystemExit), refused.exception
+    assert refused.exit_code in (Exit.ERROR, Exit.USAGE)
+    assert (target or "it is empty") in refused.stderr
 
 
 def pull(served: Served, run_id: str, directory: Path) -> None:

@@ -75,6 +75,32 @@ def test_a_run_that_starts_says_what_it_does_and_for_how_long() -> None:
     assert "0:00" not in screen.export_text()
 
 
+def test_the_phases_of_a_start_have_their_times_in_80_columns() -> None:
+    began = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+    view = apply(from_run(run_payload()), "run.status_changed", {"to": "starting"}, began)
+    lines = []
+    for second, phase, took in (
+        (0, "imports", None), (6, "imports", 6.1), (6, "ray", None), (9, "ray", 3.2),
+        (9, "weights", None), (9, "engines", None), (9, "environments", None),
+        (11, "environments", 2.0),
+    ):  # fmt: skip
+        data = {"phase": phase, "seconds": took}
+        view = apply(view, "trainer.starting", data, began + timedelta(seconds=second))
+        lines += lines_of_event(view, "trainer.starting")
+    assert lines[:2] == ["starting: imports its libraries", "starting: starts Ray"]
+    screen = Console(width=80, record=True, file=io.StringIO())
+    screen.print(render(view, began + timedelta(seconds=13)))
+    text = screen.export_text()
+    assert "0:13  starting: loads the weights, starts the engines\n" in text
+    times = "imports 6.1 s, ray 3.2 s, weights 4.0 s, engines 4.0 s, environments 2.0 s"
+    assert times in text
+    view = apply(view, "trainer.starting", {"phase": "weights", "seconds": 5.0}, began)
+    view = apply(view, "trainer.starting", {"phase": "engines", "seconds": 5.5}, began)
+    view = apply(view, "trainer.started", {"total_steps": 4})
+    (line,) = lines_of_event(view, "trainer.started")
+    assert line.startswith("started: imports 6.1 s, ray 3.2 s, weights 5.0 s, engines 5.5 s")
+
+
 def test_colours_of_a_log_are_left_out_of_a_status() -> None:
     reason = {
         "code": "trainer_crashed",

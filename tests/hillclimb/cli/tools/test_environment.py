@@ -80,6 +80,45 @@ def test_a_path_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     assert "Not a directory" in refused.stderr
 
 
+def test_a_key_reaches_the_check_through_the_environment_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    became: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(
+        "hillclimb.cli.tools.environment.commands.become",
+        lambda _module, words, environment: became.append((list(words), dict(environment))),
+    )
+    monkeypatch.setenv("MY_KEY", "from-variable\r\n")
+    headers = ("--header", "X-A: written", "--header-from", "X-B:MY_KEY")
+    assert invoke("check", "https://example.com", *headers).exit_code == 0
+    ((words, environment),) = became
+    sent = [word.partition("=")[2].split(":") for word in words if word[:13] == "--header-from"]
+    assert {name: environment[variable] for name, variable in sent} == {
+        "X-A": "written",
+        "X-B": "from-variable",
+    }
+    assert "written" not in " ".join(words)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "sentence"),
+    [
+        ("--header", "hc_SECRET", "write --header NAME:VALUE"),
+        ("--header", "A:SECRETü", "--header A holds what no header can carry"),
+        ("--header-from", "A:NOT_SET_ANYWHERE", "the variable NOT_SET_ANYWHERE is not set"),
+        ("--header-from", "A:EMPTY_KEY", "EMPTY_KEY is empty"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_a_sentence_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, option: str, text: str, sentence: str
+) -> None:
+    monkeypatch.setenv("EMPTY_KEY", " ")
+    refused = invoke("check", "http://127.0.0.1:9", option, text)
+    assert refused.exit_code == 2
+    assert sentence in refused.stderr
+    assert "SECRET" not in refused.stderr
+
+
 @pytest.mark.parametrize("line", commands(PAGE.read_text()))
 def test_each_line_of_the_page_is_a_command_with_options_that_it_has(line: str) -> None:
     if line.startswith(SERVES):

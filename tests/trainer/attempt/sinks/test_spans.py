@@ -9,7 +9,7 @@ import pytest
 
 from hillclimb.process import tracing
 from hillclimb.protocol.end_reasons import ReasonCode
-from hillclimb.protocol.events import PhaseStarted
+from hillclimb.protocol.events import PhaseStarted, TrainerStarting
 from hillclimb.protocol.rundir import AttemptDir
 from tests.fixtures.factories import ended, evaluated, started, step
 from tests.fixtures.otlp import Receiver, otlp_receiver
@@ -38,6 +38,8 @@ def traced(root: Path, url: str) -> bool:
     assert sink is not None
     journal = EventJournal(file, [sink])
     for event in (
+        TrainerStarting(step=0, phase="ray"),
+        TrainerStarting(step=0, phase="ray", seconds=2.0),
         started(1, engine="torch"),
         PhaseStarted(step=1, phase="rollout", num_rollouts=8),
         PhaseStarted(step=1, phase="train"),
@@ -62,6 +64,9 @@ def test_steps_lie_below_the_attempt_and_phases_below_their_steps(
         span = receiver.named(phase)
         assert span.parent_id == first.span_id
         assert first.begin <= span.begin <= span.end <= first.end
+    ray = receiver.named("start ray")
+    assert ray.parent_id == attempt.span_id
+    assert ray.end - ray.begin == pytest.approx(2.0, abs=0.01)
     assert receiver.named("eval").parent_id == attempt.span_id
     assert receiver.named("eval").attributes["hillclimb.decoding"] == "greedy"
     assert attempt.attributes["hillclimb.end_reason"] == "completed"

@@ -12,6 +12,9 @@ from tests.trainer.envs.openenv.servers import Served
 from trainer.envs.openenv.check.__main__ import main
 from trainer.envs.openenv.check.arguments import schema_problem
 
+TOKEN = "Bearer countdown"
+"""As `countdown.py` asks for it."""
+
 
 def judged(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, str]]:
     code = main([*words, "--json", "--episodes", "3", "--deadline", "20"])
@@ -44,6 +47,25 @@ def test_a_server_that_wants_a_key_is_not_taken_for_another_kind(
     assert "asks for a key" in finding["sentence"]
 
 
+def test_a_key_opens_the_server_and_is_not_printed(
+    countdown: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = ("--header-from", "Authorization:RUN_SECRET_CHECK_0")
+    monkeypatch.setenv("RUN_SECRET_CHECK_0", TOKEN)
+    assert main([countdown.url, *header, "--json", "--episodes", "1"]) in (0, 1)
+    printed = capsys.readouterr()
+    (first, *rest) = json.loads(printed.out)["findings"]
+    assert (first["what"], first["mark"]) == ("answers", "ok")
+    assert {each["what"] for each in rest} >= {"deterministic", "reward"}
+    assert TOKEN not in printed.out + printed.err
+    monkeypatch.setenv("RUN_SECRET_CHECK_0", "wrong-secret")
+    assert main([countdown.url, *header, "--json"]) == 1
+    printed = capsys.readouterr()
+    (finding,) = json.loads(printed.out)["findings"]
+    assert "refuses what the check sends as Authorization" in finding["sentence"]
+    assert "wrong-secret" not in printed.out + printed.err
+
+
 def test_a_path_without_a_server_is_wrong_and_silence_is_code_5(
     search: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +80,9 @@ def test_a_path_without_a_server_is_wrong_and_silence_is_code_5(
     [
         (["ftp://x"], "cannot be used"),
         (["http://127.0.0.1:9/ws"], "ends in /ws"),
+        (["http://example.com", "--header-from", "A:RUN_SECRET_X"], "over https only"),
+        (["http://127.0.0.1:9", "--header-from", "A"], "is not NAME:VARIABLE"),
+        (["http://127.0.0.1:9", "--header-from", "A:RUN_SECRET_NOT_SET"], "is not set"),
         (["http://127.0.0.1:9", "--reset", "[1]"], "--reset is no JSON object"),
         (["http://127.0.0.1:9", "--tasks", "/nothing"], "cannot read /nothing"),
         (["http://127.0.0.1:9", "--reward-range", "1", "0"], "reward_range is [1, 0]"),

@@ -101,7 +101,7 @@ async def test_a_preview_of_many_tasks_gives_signs_of_life_and_stops_when_asked(
     run = Previewed(tmp_path)
     counted = Slow(monkeypatch)
     await run.preview()
-    types = [event.type for event in run.events()]
+    types = [event.type for event in run.events() if event.type != "trainer.starting"]
     assert types[:2] == ["trainer.started", "phase.started"]
     assert types[-1] == "prompts.rendered"
     phases = [event for event in run.events() if isinstance(event, PhaseStarted)]

@@ -14,6 +14,7 @@ from hillclimb.protocol.events import (
     RunWarning,
     StepCompleted,
     TrainerStarted,
+    TrainerStarting,
 )
 from hillclimb.protocol.outcomes import OutcomeRow
 from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
@@ -57,6 +58,12 @@ def test_a_run_says_what_it_does_in_order(whole: ShortRun) -> None:
     ]
     assert [(e.step, e.final) for e in whole.events(CheckpointSaved)] == [(2, False), (4, True)]
     everything = whole.events(object)
+    inline = ["model", "tasks", "weights", "engines", "environments"]
+    starting = whole.events(TrainerStarting)
+    assert [event.phase for event in starting if event.seconds is None] == inline
+    ended = [(event.phase, event.seconds) for event in starting if event.seconds is not None]
+    assert [(each.phase, each.seconds) for each in started.startup] == ended
+    assert [phase for phase, _ in ended] == inline
     assert [event.trainer_seq for event in everything] == list(range(1, len(everything) + 1))
     assert {event.phase for event in whole.events(PhaseStarted)} == {
         "eval",

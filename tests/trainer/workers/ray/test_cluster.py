@@ -16,6 +16,7 @@ import pytest
 ray = pytest.importorskip("ray", reason="Ray is not installed here")
 
 from tests.trainer.fixtures.short_run import short_spec  # noqa: E402
+from trainer.attempt.startup import StartupPhases  # noqa: E402
 from trainer.errors import PlacementError, SpecError  # noqa: E402
 from trainer.workers.factory import WorkerFactory  # noqa: E402
 from trainer.workers.ray.cluster import Bundle, RayCluster, existing_address  # noqa: E402
@@ -125,7 +126,7 @@ def test_a_run_is_not_spread_over_machines_unasked(
         attempt=1,
     )
     with pytest.raises(SpecError, match="has 2 machines"):
-        ray_workers(factory, {"RAY_ADDRESS": address})
+        ray_workers(factory, StartupPhases(lambda _: None), {"RAY_ADDRESS": address})
     assert not ray.is_initialized()
 
 

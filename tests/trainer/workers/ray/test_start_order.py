@@ -14,6 +14,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed here")
 from tests.trainer.fixtures.scripted import CountingProvider, solved_by_done  # noqa: E402
 from tests.trainer.fixtures.short_run import ShortRun, short_spec  # noqa: E402
 from tests.trainer.workers.ray.test_cluster import TWO_MACHINES, running  # noqa: E402
+from trainer.attempt.startup import StartupPhases  # noqa: E402
 from trainer.errors import SpecError  # noqa: E402
 from trainer.workers.factory import WorkerFactory  # noqa: E402
 from trainer.workers.ray import workers  # noqa: E402
@@ -81,6 +82,6 @@ def test_a_rank_that_does_not_see_the_attempts_directory_is_told_before_it_loads
         spec=spec, model_dir=tmp_path, vocab_size=1, attempt_dir=tmp_path, attempt=1
     )
     with pytest.raises(SpecError, match=r"learner-0 cannot read .* share a disk"):
-        workers.ray_workers(factory, {"RAY_ADDRESS": address})
+        workers.ray_workers(factory, StartupPhases(lambda _: None), {"RAY_ADDRESS": address})
     assert not ray.is_initialized()
     assert list(tmp_path.iterdir()) == []

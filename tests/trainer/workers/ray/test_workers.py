@@ -97,7 +97,12 @@ async def test_a_run_goes_on_without_engine_and_rollout_worker_and_ends_without_
     assert all(row.stop_reason is not StopReason.POLICY_DEADLINE for row in rows), (
         "the wait for the engine was no time of the policy's"
     )
-    assert run.events(TrainerStarted)[0].engine == "torch"
+    (started,) = run.events(TrainerStarted)
+    assert started.engine == "torch"
+    phases = {"imports", "model", "tasks", "ray", "weights", "engines", "environments"}
+    took = {each.phase: each.seconds for each in started.startup}
+    assert set(took) == phases
+    assert took["ray"] > 0.0
     said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
     assert any(message.startswith("engine 0 died") for message in said)
     assert any(message.startswith("rollout worker 0 died") for message in said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,6 +17,8 @@ from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.check.check import CheckPlan, ServerCheck
 from trainer.envs.openenv.check.finding import FindingMark, ServerFinding
+from trainer.envs.openenv.provider import header_values
+from trainer.errors import SpecError
 
 EXIT_WRONG, EXIT_USAGE, EXIT_SILENT = 1, 2, 5
 MAX_TASKS = 100
@@ -52,13 +55,17 @@ def _as_text(findings: Sequence[ServerFinding]) -> str:
 
 
 def _plan(args: argparse.Namespace) -> CheckPlan:
-    settings: dict[str, JsonValue] = {"url": args.url, "reward": args.reward}
+    headers: dict[str, JsonValue] = dict(_header(each) for each in args.header_from)
+    settings: dict[str, JsonValue] = {"url": args.url, "reward": args.reward, "headers": headers}
     if args.reward_range is not None:
         settings["reward_range"] = list(args.reward_range)
     try:
         server = OpenEnvServer.model_validate(settings)
+        values = header_values("ENV", server, os.environ)
     except ValidationError as error:
         raise Refused("; ".join(item.message for item in explain(error))) from error
+    except SpecError as error:
+        raise Refused(str(error).removeprefix("environment.openenv.ENV.")) from error
     tasks = _tasks_of(args.tasks) if args.tasks else []
     resets = [reset for reset, _ in tasks] or [{"seed": 0}]
     extra = _object(args.reset, "--reset")
@@ -68,8 +75,16 @@ def _plan(args: argparse.Namespace) -> CheckPlan:
         episodes=args.episodes,
         max_turns=args.max_turns,
         deadline_s=args.deadline,
+        headers=values,
         have_prompts=bool(tasks) and all(has_prompt for _, has_prompt in tasks),
     )
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, variable = text.partition(":")
+    if not colon:
+        raise Refused(f"--header-from {text} is not NAME:VARIABLE")
+    return name.strip(), variable.strip()
 
 
 def _tasks_of(path: Path) -> list[tuple[Mapping[str, JsonValue], bool]]:
@@ -116,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reset", default="{}")
     parser.add_argument("--reward", choices=("last", "sum"), default="last")
     parser.add_argument("--reward-range", type=float, nargs=2)
+    parser.add_argument("--header-from", action="append", default=[])
     parser.add_argument("--episodes", type=int, default=8)
     parser.add_argument("--max-turns", type=int, default=8)
     parser.add_argument("--deadline", type=float, default=30.0)

@@ -41,6 +41,8 @@ class CheckPlan:
     episodes: int
     max_turns: int
     deadline_s: float
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent with every request; the values are secrets."""
     have_prompts: bool = False
     """The tasks have prompts of their own."""
     seed: int = 0
@@ -87,12 +89,12 @@ class ServerCheck:
     async def _answers(self) -> ServerFinding:
         began, url = time.perf_counter(), self._plan.server.url
         try:
-            schema = await action_schema(self._plan.server, {})
+            schema = await action_schema(self._plan.server, self._plan.headers)
         except httpx.HTTPStatusError as fault:
             status = fault.response.status_code
             what = f"{url} answers {status} to GET /schema"
             if status in (401, 403):
-                return wrong("protocol", f"{what}: it asks for a key, and the check sends none.")
+                return wrong("protocol", f"{what}: {self._about_key()}")
             return wrong("protocol", f"{what}: it is no OpenEnv server, or under another path.")
         except httpx.DecodingError as fault:
             return wrong("protocol", f"{url} is no OpenEnv server: {fault}.")
@@ -104,6 +106,11 @@ class ServerCheck:
         self._actions = Actions(schema=schema, text_field=self._plan.server.text_field)
         return ok("answers", f"It answers in {(time.perf_counter() - began) * 1000:.0f} ms.")
 
+    def _about_key(self) -> str:
+        if self._plan.headers:
+            return f"it refuses what the check sends as {', '.join(self._plan.headers)}."
+        return "it asks for a key, and the check sends none (--header-from NAME:VARIABLE)."
+
     @asynccontextmanager
     async def _episode(self, reset: Mapping[str, JsonValue]) -> AsyncIterator[OpenEnvEpisode]:
         async def actions() -> Actions:
@@ -111,7 +118,8 @@ class ServerCheck:
             return self._actions
 
         scale = RewardScale("ENV", self._plan.server)
-        episode = OpenEnvEpisode(self._plan.server, {}, actions, reset, scale)
+        headers = self._plan.headers
+        episode = OpenEnvEpisode(self._plan.server, headers, actions, reset, scale)
         try:
             async with asyncio.timeout(self._plan.deadline_s):
                 self._tools = await episode.reset()
