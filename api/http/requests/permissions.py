@@ -92,6 +92,7 @@ PERMISSIONS: Mapping[str, Access] = {
     "GET /docs": OPEN,
     "GET /docs/{page:path}.md": OPEN,
     "GET /experiments": PAGE,
+    "GET /experiments/changelog": PAGE,
     "GET /experiments/{key}": PAGE,
     "GET /issues": PAGE,
     "GET /llms.txt": OPEN,

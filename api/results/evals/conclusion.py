@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from api.results.evals.report import compare_all_tasks, num_candidates
 from api.results.evals.store import count_outcomes, list_evals
@@ -61,6 +61,31 @@ def conclusion_of_run(session: Session, run: Run, result: EvalFigures | None) ->
     if status not in TERMINAL and status is not RunStatus.PAUSED:
         return None
     return conclude(_training_figures(session, run.id), result)
+
+
+def runs_without_gradient(session: Session, runs: Iterable[Run]) -> set[str]:
+    """Return the ids of those training runs that have ended well without learning anything.
+
+    The same runs of which `conclusion_of_run` says so, without their figures: for a list. The
+    search in a run ends at its first step with a gradient.
+    """
+    ended = {
+        run.id
+        for run in runs
+        if run.status == RunStatus.SUCCEEDED
+        and run.spec.get("kind", "train") == "train"
+        and run.origin is None
+    }
+    records, later = StepSignalRecord, aliased(StepSignalRecord)
+    is_repeated = exists().where(
+        later.run_id == records.run_id,
+        later.step == records.step,
+        later.env_key == records.env_key,
+        later.attempt > records.attempt,
+    )
+    has_gradient = exists().where(records.run_id == Run.id, records.num_mixed > 0, ~is_repeated)
+    learned = session.scalars(select(Run.id).where(Run.id.in_(ended), has_gradient))
+    return ended - set(learned)
 
 
 def _ends(evals: Sequence[Eval]) -> tuple[Eval, Eval]:

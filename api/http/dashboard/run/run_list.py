@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from api.results.evals.conclusion import runs_without_gradient
 from api.results.evals.headlines import Headline, headlines
 from api.runs.status import RunStatus
 from api.tables import Run
@@ -24,7 +25,11 @@ VERDICT_TONES = {
 def list_rows(session: Session, runs: Sequence[Run], *, now: datetime) -> list[dict[str, Any]]:
     """Return runs as rows of the list."""
     by_run = headlines(session, runs)
-    return [_row(run, by_run.get(run.id), now=now) for run in runs]
+    unlearned = runs_without_gradient(session, runs)
+    return [
+        _row(run, by_run.get(run.id), now=now) | {"has_learned": run.id not in unlearned}
+        for run in runs
+    ]
 
 
 def _row(run: Run, headline: Headline | None, *, now: datetime) -> dict[str, Any]:

@@ -14,16 +14,13 @@ MAX_ARMS = 5
 WORD_TONES = {"confirmed": "good", "refuted": "bad", "inconclusive": "warn"}
 
 
-def experiment_contents(
-    described: Mapping[str, Any], results: Mapping[str, Any], figures: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return an experiment as plain values; all three come as JSON of the API."""
+def experiment_contents(described: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an experiment as plain values; both come as JSON of the API."""
     return {
         "experiment": described,
         "results": results,
         "tone": WORD_TONES.get(results["word"], ""),
         "arms": [_arm(each) for each in results["arms"]],
-        "figure": learning_curves(figures["arms"]),
     }
 
 

@@ -18,7 +18,7 @@ from api.admission.experiments.errors import ExperimentError
 from api.admission.experiments.figures import build_figures
 from api.admission.experiments.results import build_results
 from api.http.dashboard.studies.compare import VERDICT_TONES, compare_contents
-from api.http.dashboard.studies.experiments import experiment_contents
+from api.http.dashboard.studies.experiments import experiment_contents, learning_curves
 from api.http.payloads.campaigns import describe_campaign, summarise_campaign
 from api.http.payloads.experiments import describe_experiment, summarise_experiments
 from api.http.problems import kind_of
@@ -33,6 +33,7 @@ from api.results.issues.store import IssueFilters
 from api.runs import store
 from api.runs.errors import RunError
 from api.tables.access.identity import Principal, Scope
+from api.tables.studies.experiments import Experiment
 from hillclimb.protocol.payloads.studies.experiments import ExperimentFigures, ExperimentResults
 from hillclimb.protocol.payloads.studies.issues import IssuePayload
 
@@ -40,6 +41,8 @@ router = APIRouter(include_in_schema=False)
 
 POINT = re.compile(r"([^@]{1,100})(?:@([0-9]{1,9}))?")
 LIST_LIMIT = 50
+CHANGELOG_LIMIT = 20
+"""As many as the changelog of the API has."""
 Text = Annotated[str, Query(max_length=120)]
 
 
@@ -88,20 +91,36 @@ def experiments_page(
     return _show(request, services, caller, "studies/experiments", build)
 
 
+# Before the page of an experiment, whose key can never be this word.
+@router.get("/experiments/changelog")
+def changelog_page(request: Request, services: ServicesDep, caller: Visitor) -> Response:
+    """Show what was tried and what came of it: the newest experiments with verdicts and words."""
+
+    def build(session: Session, scope: str) -> Contents:
+        rows = experiments.list_experiments(session, scope, before=None, limit=CHANGELOG_LIMIT + 1)
+        entries = [_entry(session, each) for each in rows[:CHANGELOG_LIMIT]]
+        return {"entries": entries, "has_more": len(rows) > CHANGELOG_LIMIT}
+
+    return _show(request, services, caller, "studies/changelog", build)
+
+
 @router.get("/experiments/{key}")
 def experiment_page(request: Request, services: ServicesDep, caller: Visitor, key: str) -> Response:
     """Show an experiment with its arms, verdict and learning curves."""
 
     def build(session: Session, scope: str) -> Contents:
         experiment = experiments.get_experiment(session, scope, key)
-        described = describe_experiment(session, experiment).model_dump(mode="json")
-        results = ExperimentResults.of(build_results(session, experiment, decoding=None))
         figures = ExperimentFigures.of(build_figures(session, experiment, decoding=None))
-        return experiment_contents(
-            described, results.model_dump(mode="json"), figures.model_dump(mode="json")
-        )
+        curves = learning_curves(figures.model_dump(mode="json")["arms"])
+        return {**_entry(session, experiment), "figure": curves}
 
     return _show(request, services, caller, "studies/experiment", build)
+
+
+def _entry(session: Session, experiment: Experiment) -> Contents:
+    described = describe_experiment(session, experiment)
+    results = ExperimentResults.of(build_results(session, experiment, decoding=None))
+    return experiment_contents(described.model_dump(mode="json"), results.model_dump(mode="json"))
 
 
 @router.get("/campaigns")

@@ -10,7 +10,10 @@ import httpx
 import pytest
 from sqlalchemy import insert, select
 
-from api.tables import Run
+from api.results.evals.conclusion import runs_without_gradient
+from api.runs import store
+from api.scheduling.advance import advance
+from api.tables import Run, StepSignalRecord
 from hillclimb.spec.run import RunSpec
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec
@@ -90,6 +93,59 @@ def test_the_rows_are_read_anew_without_the_page(story: Story, browser: httpx.Cl
     assert 'data-status="running"' in part
     assert "<html" not in part
     assert "http-equiv" not in browser.get("/").text
+
+
+def test_a_run_without_a_gradient_is_not_green(story: Story, browser: httpx.Client) -> None:
+    stuck, climbed = (ended(story, name, rate) for name, rate in (("stuck", 0.0), ("up", 0.5)))
+    moving = story.running(spec("moving"))
+    page = browser.get("/").text
+    tones = {run_id: tone_of(page, run_id) for run_id in (stuck, climbed, moving)}
+    assert tones == {
+        stuck: ("succeeded", "warn"),
+        climbed: ("succeeded", ""),
+        moving: ("running", ""),
+    }
+    for run_id, banner in ((stuck, "warn"), (climbed, "good")):
+        assert browser.get(f"/dashboard/runs/{run_id}/banner").json()["tone"] == banner
+
+
+def test_of_a_repeated_step_the_newest_attempt_says_whether_it_had_a_gradient(
+    story: Story,
+) -> None:
+    run_id = story.running()
+    story.push(run_id, story.step(run_id, 1, {"booking": 0.5}))
+
+    def without() -> set[str]:
+        with story.database.transaction() as session:
+            run = session.get_one(Run, run_id)
+            run.status = "succeeded"
+            return runs_without_gradient(session, [run])
+
+    assert without() == set()
+    with story.database.transaction() as session:
+        (old,) = session.scalars(select(StepSignalRecord).where(StepSignalRecord.run_id == run_id))
+        values = {column.key: getattr(old, column.key) for column in old.__table__.columns}
+        session.add(StepSignalRecord(**values | {"attempt": old.attempt + 1, "num_mixed": 0}))
+    assert without() == {run_id}
+
+
+def ended(story: Story, name: str, rate: float) -> str:
+    """A run that trained two steps at this pass rate and succeeded."""
+    run_id = story.running(spec(name))
+    for step in (1, 2):
+        story.push(run_id, story.step(run_id, step, {"booking": rate}))
+    story.finish(run_id, 2)
+    with story.database.transaction() as session:
+        advance(session, store.lock_run(session, run_id), now=story.now)
+    return run_id
+
+
+def tone_of(page: str, run_id: str) -> tuple[str, str]:
+    """Status and tone of the pill in a run's row."""
+    row = page.partition(f'data-run="{run_id}"')[2].partition("</tr>")[0]
+    found = re.search(r'class="pill" data-status="(\w+)"(?: data-tone="(\w+)")?', row)
+    assert found is not None
+    return found[1], found[2] or ""
 
 
 def test_a_stranger_gets_neither_rows_nor_verdicts(story: Story, served: Served) -> None:

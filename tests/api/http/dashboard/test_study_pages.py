@@ -62,6 +62,47 @@ def test_an_experiment_shows_its_arms_verdict_and_curves(
     assert "pass@1 by step." in page
 
 
+def test_an_experiment_shows_the_words_of_its_changelog_entry(
+    story: Story, served: Served, browser: httpx.Client
+) -> None:
+    experiment(served, learned(story, 0.9))
+    assert "Changelog entry" not in browser.get("/experiments/v1").text
+    entry = {
+        "works": ["more <b>passes</b>"],
+        "fails": ["the long tasks"],
+        "next_steps": ["three seeds"],
+        "issues": [{"title": "Slow", "severity": "low", "description": "a minute a step"}],
+        "commits": [{"sha": "de6b4b4aa1f0c", "summary": "Enable YaRN"}],
+        "pull_request": "lab/repo#7",
+        "remarks": "the same tasks",
+    }
+    with served.client() as client:
+        assert client.patch("/v1/experiments/v1", json=entry).status_code == 200
+    page = browser.get("/experiments/v1").text
+    for words in ("more &lt;b&gt;passes&lt;/b&gt;", "the long tasks", "three seeds", "a minute a"):
+        assert words in page
+    for words in ("<code>de6b4b4aa1</code> Enable YaRN", "lab/repo#7", "the same tasks"):
+        assert words in page
+    assert "<td>no clipping</td>" in page
+
+
+def test_the_changelog_has_each_experiment_with_its_verdict_and_words(
+    story: Story, served: Served, browser: httpx.Client
+) -> None:
+    assert "No experiments yet." in browser.get("/experiments/changelog").text
+    first, second = learned(story, 0.4), learned(story, 0.9)
+    experiment(served, first, second)
+    with served.client() as client:
+        client.patch("/v1/experiments/v1", json={"works": ["more <b>passes</b>"]})
+        word = client.get("/v1/experiments/v1/results").json()["word"]
+    assert 'href="/experiments/changelog"' in browser.get("/experiments").text
+    page = browser.get("/experiments/changelog").text
+    assert f">{word}</span>" in page
+    assert "a &lt;b&gt;larger&lt;/b&gt; rate" in page
+    assert "<li>more &lt;b&gt;passes&lt;/b&gt;</li>" in page
+    assert page.count(" at step 40") == 2
+
+
 def test_an_experiment_without_runs_and_no_experiment_say_so(
     served: Served, browser: httpx.Client
 ) -> None:
