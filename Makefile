@@ -133,9 +133,10 @@ rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine,
 	@bash tests/e2e/slurm/install_slurm.sh
 	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e/slurm/test_whole_path.py -rs
 
-e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB); installs what is missing where root may
+e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB), MLflow's (.venv-mlflow, 0.7 GB); installs what is missing where root may
 	@bash tests/e2e/install_chromium.sh
 	@bash tests/e2e/slurm/install_slurm.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
-	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker
-	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker
+	@PYTHON=$(PYTHON) sh tests/e2e/mlflow/install_mlflow.sh
+	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow
+	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker tests/e2e/mlflow

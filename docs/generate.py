@@ -32,6 +32,7 @@ from hillclimb.hardware.presets.presets import preset, presets
 from hillclimb.minifleet.catalog import APPS
 from hillclimb.minifleet.framework.app import App
 from hillclimb.spec.documented import field_docstrings
+from hillclimb.spec.monitoring.old_metrics import EVAL, OLD_METRICS
 from hillclimb.spec.rules.old_names import HYDRA_KEYS, WORKFLOW_INPUTS, NewPlace
 from hillclimb.spec.run import RunSpec
 
@@ -319,6 +320,30 @@ def migrating_page() -> str:
     return _between(text, "reasons", [*reasons, *rows])
 
 
+def sinks_page() -> str:
+    """Return the page of sinks with its table of old names made from the code."""
+    return _between((DOCS / "sinks.md").read_text(), "old names", list(_old_metrics()))
+
+
+def _old_metrics() -> Iterator[str]:
+    yield from ("| old name | name of today | |", "|---|---|---|")
+    same = [each for each in OLD_METRICS if each.ours == each.old]
+    for each in OLD_METRICS:
+        if each.ours is None:
+            yield f"| `{each.old}` | none | {_cell(each.note)} |"
+        elif each.ours != each.old:
+            yield f"| `{each.old}` | `{_in_wandb(each.ours)}` | {_cell(each.note)} |"
+        elif each.old.startswith(EVAL):
+            yield f"| `{each.old}` | `{_in_wandb(each.old)}` | {_cell(each.note)} |"
+    kept = [each for each in same if not each.old.startswith(EVAL)]
+    names = [f"`{each.old}`" + (f" ({each.note})" if each.note else "") for each in kept]
+    yield from ("", f"Runs have these under the name they had: {', '.join(names)}.")
+
+
+def _in_wandb(name: str) -> str:
+    return f"eval_{{decoding}}/{name.removeprefix(EVAL)}" if name.startswith(EVAL) else name
+
+
 def _old_names(kind: str, places: Mapping[str, NewPlace]) -> Iterator[str]:
     yield from (f"| old {kind} | key of a spec |", "|---|---|")
     for name, place in places.items():
@@ -385,6 +410,7 @@ def pages() -> dict[Path, str]:
         DOCS / "minifleet.md": apps_page(),
         DOCS / "clusters.md": clusters_page(),
         DOCS / "migrating.md": migrating_page(),
+        DOCS / "sinks.md": sinks_page(),
         ROOT / "README.md": readme(),
         ROOT / "benchmarks" / "trainer" / "README.md": trainer_benchmarks(),
         ROOT / "benchmarks" / "envs" / "README.md": environment_benchmarks(),

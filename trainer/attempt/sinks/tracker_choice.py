@@ -8,6 +8,7 @@ from hillclimb.blobs.base import BlobStore
 from trainer.attempt.sinks.journal import EventJournal
 from trainer.attempt.sinks.trackers.files import StoredFiles
 from trainer.attempt.sinks.trackers.mlflow import open_mlflow
+from trainer.attempt.sinks.trackers.old_names import WithOldNames, main_decoding
 from trainer.attempt.sinks.trackers.plan import TrackingPlan
 from trainer.attempt.sinks.trackers.tensorboard import TensorBoardFile
 from trainer.attempt.sinks.tracking import Tracker, Tracking
@@ -26,7 +27,8 @@ def add_trackers(
     chosen: list[Callable[[], Tracker]] = []
     if tracking.wandb.mode != "disabled":
         require_key(plan, environ)
-        chosen.append(lambda: open_wandb(plan))
+        decoding = main_decoding(plan.spec.eval)
+        chosen.append(lambda: WithOldNames(open_wandb(plan), decoding=decoding))
     if tracking.tensorboard:
         chosen.append(lambda: TensorBoardFile(plan))
     if tracking.mlflow is not None:

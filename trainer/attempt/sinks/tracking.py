@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -40,8 +41,8 @@ class Tracker(Protocol):
         """Add facts to the run's config."""
         ...
 
-    def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        """Add the values of one global step; steps never decrease."""
+    def log(self, metrics: Mapping[str, float], *, step: int, at: datetime) -> None:
+        """Add the values of one global step, measured at a time; steps never decrease."""
         ...
 
     def finish(self, summary: Mapping[str, object], *, succeeded: bool) -> None:
@@ -127,8 +128,9 @@ def send_event(tracker: Tracker, event: Event) -> None:
         facts = event.model_dump(mode="json", exclude={"type", "at", "trainer_seq", "step"})
         tracker.describe({"trainer": facts})
     elif isinstance(event, StepCompleted):
-        tracker.log(event.metrics, step=event.step)
+        tracker.log(event.metrics, step=event.step, at=event.at)
     elif isinstance(event, EvalCompleted):
         prefix = f"eval_{event.decoding}/"
         named = {prefix + name.removeprefix("eval/"): v for name, v in event.metrics.items()}
-        tracker.log({**named, f"{prefix}duration_s": event.duration_s}, step=event.step)
+        named[f"{prefix}duration_s"] = event.duration_s
+        tracker.log(named, step=event.step, at=event.at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from hillclimb.protocol.rundir import attempt_name
@@ -106,8 +107,12 @@ class _WandbTracker:
         """Add to the run's config."""
         self._run.config.update(dict(facts), allow_val_change=True)  # type: ignore[no-untyped-call]
 
-    def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        """Add values to the row of `step`, which W&B closes when the next step's values arrive."""
+    def log(self, metrics: Mapping[str, float], *, step: int, at: datetime) -> None:
+        """Add values to the row of `step`, which W&B closes when the next step's values arrive.
+
+        W&B takes its own time of a row.
+        """
+        del at
         self._run.log({**metrics, "trainer/global_step": step}, step=step)
 
     def finish(self, summary: Mapping[str, object], *, succeeded: bool) -> None:

@@ -9,13 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.admission.imports.skyrl.options import Decoding, ModelName, Name
 from api.results.comparison.config_diff import IMPORTED_MODEL
+from hillclimb.spec.monitoring.old_metrics import EVAL, present_name
 from hillclimb.spec.run import RunSpec
 
 OWN_EVAL = re.compile(r"eval_([a-z][a-z0-9_]{0,31})/(.+)")
 """A run of this service writes `eval_{decoding}/` to W&B."""
-EVAL = "eval/"
-RENAMED = {"loss_metrics/clip_ratio": "policy/ppo_clip_ratio"}
-"""Names of SkyRL's second version whose metrics have another name here (docs/metrics.md)."""
 
 
 class WandbOptions(BaseModel):
@@ -41,9 +39,8 @@ def place_of_metric(name: str, default: str) -> tuple[str | None, str]:
     """Return the decoding (None: of a training step) and the name here of a metric of W&B."""
     if own := OWN_EVAL.fullmatch(name):
         return (default if own[1] == "train" else own[1]), f"{EVAL}{own[2]}"
-    if name.startswith(EVAL):
-        return default, name
-    return None, RENAMED.get(name, name)
+    name = present_name(name)
+    return (default if name.startswith(EVAL) else None), name
 
 
 def imported_spec(options: WandbOptions, *, env_keys: tuple[str, ...], last_step: int) -> RunSpec:

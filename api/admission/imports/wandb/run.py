@@ -24,14 +24,21 @@ from api.admission.imports.digest import import_digest
 from api.admission.imports.ended_run import add_ended_run, record_events
 from api.admission.imports.errors import ImportRejected
 from api.admission.imports.metrics import MAX_METRICS, is_metrics
-from api.admission.imports.wandb.options import WandbOptions, imported_spec, place_of_metric
+from api.admission.imports.wandb.options import (
+    OWN_EVAL,
+    WandbOptions,
+    imported_spec,
+    place_of_metric,
+)
 from api.tables import Run
 from hillclimb.blobs.archive.gzip_file import GZIP_MAGIC
 from hillclimb.protocol.events import EvalCompleted, Event, StepCompleted
 from hillclimb.protocol.payloads.runs import OriginPayload
+from hillclimb.spec.monitoring.old_metrics import EVAL
 from hillclimb.spec.section import ENV_KEY_PATTERN
 
-IMPORTER_VERSION = 1
+IMPORTER_VERSION = 2
+"""2: every old name of `hillclimb.spec.monitoring.old_metrics`."""
 MAX_LINE_BYTES = 1 << 20
 MAX_STEP = 10_000_000
 MAX_STEPS = 100_000
@@ -161,7 +168,11 @@ def _add(history: _History, line: bytes, number: int, options: WandbOptions) -> 
             f" {MAX_METRICS:,} names with numbers."
         )
     history.num_values += len(row["metrics"])
+    is_own = any(map(OWN_EVAL.fullmatch, row["metrics"]))
     for name, value in row["metrics"].items():
+        if is_own and name.startswith(EVAL):
+            # A run of this service has them under the decoding that they are of.
+            continue
         decoding, own = place_of_metric(name, options.decoding)
         place = history.steps[step]
         target = place.train if decoding is None else place.evals[decoding]

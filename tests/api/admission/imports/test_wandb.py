@@ -63,6 +63,21 @@ def test_the_curves_are_there_under_our_names(served: Served, run_id: str) -> No
     }
 
 
+def test_old_names_become_those_of_today_and_aliases_are_not_a_second_evaluation(
+    served: Served,
+) -> None:
+    """A run of this service has such names twice in W&B (docs/sinks.md)."""
+    content = line(1, time__total=4.0, rollout__github__turns=2.0)
+    content += line(1, timing__step=4.0, eval_sampled__all__pass_at_1=0.5, eval__all__pass_at_1=0.5)
+    run_id = bring(served, content + line(2, eval__num_samples=30)).json()["id"]
+    assert series(served, run_id) == {
+        ("timing/step", "train"): [(1, 4.0)],
+        ("environment/github/avg_turns", "train"): [(1, 2.0)],
+        ("eval/all/pass_at_1", "sampled"): [(1, 0.5)],
+        ("eval/all/environment/total_episodes", "greedy"): [(2, 30.0)],
+    }
+
+
 def test_the_run_has_ended_and_names_its_environments(served: Served, run_id: str) -> None:
     with served.client() as client:
         run = client.get(f"/v1/runs/{run_id}").json()

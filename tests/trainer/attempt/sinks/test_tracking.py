@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ class Broken:
     def describe(self, facts: Mapping[str, object]) -> None:
         pass
 
-    def log(self, metrics: Mapping[str, float], *, step: int) -> None:
+    def log(self, metrics: Mapping[str, float], *, step: int, at: datetime) -> None:
         self.num_logged += 1
         if self.num_logged > 1:
             raise ConnectionError("gone")

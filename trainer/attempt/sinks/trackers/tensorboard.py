@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
+from datetime import datetime
 
 from trainer.attempt.sinks.trackers.plan import TrackingPlan
 from trainer.attempt.sinks.tracking import TrackedRun
@@ -34,23 +35,23 @@ class TensorBoardFile:
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
         self.run = TrackedRun("tensorboard", plan.run_id)
         self._file = (folder / name).open("ab")
-        self._write(_field(3, VERSION))
+        self._write(_field(3, VERSION), time.time())
 
     def describe(self, facts: Mapping[str, object]) -> None:
         """Leave the facts out: the file has scalars alone."""
 
-    def log(self, metrics: Mapping[str, float], *, step: int) -> None:
+    def log(self, metrics: Mapping[str, float], *, step: int, at: datetime) -> None:
         """Append the values of one global step."""
         values = b"".join(_field(1, _value(tag, number)) for tag, number in metrics.items())
-        self._write(_key(2, _VARINT) + _varint(step) + _field(5, values))
+        self._write(_key(2, _VARINT) + _varint(step) + _field(5, values), at.timestamp())
 
     def finish(self, summary: Mapping[str, object], *, succeeded: bool) -> None:
         """Close the file."""
         del summary, succeeded
         self._file.close()
 
-    def _write(self, fields: bytes) -> None:
-        self._file.write(record(_key(1, _FIXED64) + struct.pack("<d", time.time()) + fields))
+    def _write(self, fields: bytes, wall_time: float) -> None:
+        self._file.write(record(_key(1, _FIXED64) + struct.pack("<d", wall_time) + fields))
         self._file.flush()
 
 
