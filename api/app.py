@@ -39,9 +39,9 @@ from api.http.routes.results import (
     signal,
     tables,
     timeline,
-    trajectories,
 )
 from api.http.routes.results.preflight import probes, prompts, validations
+from api.http.routes.results.rollouts import tokens, trajectories
 from api.http.routes.runs import checkpoints, events, guards, logs, runs
 from api.http.routes.slack import links as slack_links
 from api.http.routes.slack import messages as slack_messages
@@ -113,6 +113,7 @@ ROUTERS = (
     validations.router,
     timeline.router,
     trajectories.router,
+    tokens.router,
     checkpoints.router,
     capsules.router,
     logs.router,

@@ -29,6 +29,10 @@ EXIT = "exit.json"
 TRAJECTORIES = "trajectories"
 TIMES = "times"
 """Directory of the attempt for what its rollouts did from when to when."""
+VALUES = "token-values"
+"""Directory of the attempt for the learner's values of each token that it learned from."""
+VOCABULARY = "vocabulary.json.gz"
+"""The texts of all tokens, by id: a list in which bytes that are no text are a list of numbers."""
 TRACKING = "tracking"
 """Directory of the attempt, in the blob store, for the files of experiment trackers."""
 CHECKPOINTS = "checkpoints"
@@ -99,6 +103,16 @@ class AttemptDir:
         """Files of the rollouts' times before their upload to the blob store."""
         return self.path / TIMES
 
+    @property
+    def token_values(self) -> Path:
+        """Files of the tokens' values before their upload to the blob store."""
+        return self.path / VALUES
+
+    @property
+    def vocabulary(self) -> Path:
+        """The texts of all tokens, before their upload to the blob store."""
+        return self.path / VOCABULARY
+
     def checkpoint(self, step: int) -> Path:
         """Directory of the checkpoint that this attempt writes at `step`."""
         return self.run_dir / checkpoint_name(step, self.attempt)
@@ -152,6 +166,19 @@ def trajectory_file(attempt: int, name: str) -> str:
 def times_file(attempt: int, name: str) -> str:
     """Return the blob key, relative to the run, of a file of rollouts' times (gzip, JSON lines)."""
     return f"{attempt_name(attempt)}/{TIMES}/{name}.jsonl.gz"
+
+
+def token_values_file(attempt: int, name: str) -> str:
+    """Return the blob key, relative to the run, of a file of tokens' values (gzip, JSON lines).
+
+    Its name is that of the trajectory file; line n is about the rollout of that file's line n.
+    """
+    return f"{attempt_name(attempt)}/{VALUES}/{name}.jsonl.gz"
+
+
+def vocabulary_file(attempt: int) -> str:
+    """Return the blob key, relative to the run, of the texts of the attempt's tokens."""
+    return f"{attempt_name(attempt)}/{VOCABULARY}"
 
 
 def tracking_file(attempt: int, name: str) -> str:

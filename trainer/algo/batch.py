@@ -100,6 +100,7 @@ def _sequences(
             advantage=advantage,
             temperature=plan.temperatures[group.task.env_key],
             weight_versions=trajectory.weight_versions,
+            rollout_id=trajectory.rollout_id,
         )
         yield from turns_of(sequence) if algorithm.step_wise else (sequence,)
 

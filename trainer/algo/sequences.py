@@ -24,6 +24,8 @@ class TrainingSequence:
     temperature: float
     weight_versions: tuple[int, ...] = ()
     """[T], of the weights that drew each token; empty where they are those of the step."""
+    rollout_id: str = ""
+    """Id of the rollout that it is or belongs to; empty for a demonstration."""
 
     def is_current(self, at: int, version: int) -> bool:
         """Tell whether the weights `version` drew the token at this place."""
@@ -33,6 +35,26 @@ class TrainingSequence:
     def num_actions(self) -> int:
         """Number of tokens that enter the loss."""
         return sum(self.action_mask)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceValues:
+    """The learner's values of a sequence's action tokens, as it computed them for its update.
+
+    Both arrays are little-endian float16, one number per action token. A log-prob itself would lose
+    its third digit in float16; its difference from the engine's keeps three at any size.
+    """
+
+    rollout_id: str
+    length: int
+    """Tokens of the sequence: tells the turns of a rollout apart where each is a sequence."""
+    gaps: bytes
+    """Log-prob of the learner less that of the engine that drew the token (nats)."""
+    entropies: bytes | None
+    """Entropy of the learner's distribution (nats); None: a server that returns only log-probs."""
+    num_updates: int
+    """Updates of the step that the scoring policy had taken (count); 0: the policy that the step
+    began with. Where the loss scores by that one (`off_policy_correction`), so do the gaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,11 @@ def worker_factory(
 
 
 def rollout_service(
-    context: AttemptContext, workers: SamplingWorkers, *, max_infra_error_rate: float
+    context: AttemptContext,
+    workers: SamplingWorkers,
+    *,
+    model_dir: Path,
+    max_infra_error_rate: float,
 ) -> RolloutService:
     """Return the rollout service over the workers' rollout runner."""
     limit = context.spec.environment.max_concurrent_rollouts
@@ -52,6 +56,7 @@ def rollout_service(
         context=context,
         collector=Collector(workers.rollout_runner, max_concurrent_rollouts=limit),
         max_infra_error_rate=max_infra_error_rate,
+        model_dir=model_dir,
     )
 
 

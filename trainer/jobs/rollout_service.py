@@ -1,4 +1,8 @@
-"""Runs rollout requests and stores the results: trajectory file, outcome rows, warnings."""
+"""Runs rollout requests and stores the results: trajectory files, outcome rows, warnings.
+
+With the trajectories go the rollouts' times, the learner's values of the tokens that it learned
+from, and once per attempt the texts of all tokens.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from typing import TypeAlias
 
 from hillclimb.blobs.base import StoreError, StoreFull
 from hillclimb.environment.task import Task
 from hillclimb.protocol.events import EnvDegraded, PhaseStarted, RunWarning
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
-from hillclimb.protocol.rundir import TRAJECTORIES, times_file, trajectory_file
+from hillclimb.protocol.rundir import (
+    TRAJECTORIES,
+    times_file,
+    token_values_file,
+    trajectory_file,
+    vocabulary_file,
+)
+from trainer.algo.sequences import Batch, SequenceValues
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.storage import raise_storage_full
+from trainer.rollouts.chat.tokenizer import load_tokenizer
 from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.groups.outage import commonest_detail, refuse_outage
@@ -28,6 +41,8 @@ from trainer.rollouts.groups.until_enough import StopRule
 from trainer.rollouts.records.dump import trajectories_name, write_trajectories
 from trainer.rollouts.records.outcomes import outcome_rows
 from trainer.rollouts.records.times import write_times
+from trainer.rollouts.records.token_values import write_token_values
+from trainer.rollouts.records.vocabulary import write_vocabulary
 from trainer.rollouts.request import Rollout, RolloutRequest
 
 DEGRADED_RATE = 0.1
@@ -38,6 +53,8 @@ RESEND_S = 20.0
 """Time limit for uploading missed files, once the store accepts one again (seconds)."""
 CLOSE_S = 10.0
 """Time limit for uploading missed files at the end of the attempt (seconds)."""
+_Upload: TypeAlias = tuple[str, Path]
+"""A key relative to the run, and the local file."""
 _log = logging.getLogger(__name__)
 
 
@@ -67,9 +84,13 @@ class RolloutService:
     context: AttemptContext
     collector: Collector
     max_infra_error_rate: float
-    _has_warned: bool = False
-    _unsent: list[str] = field(default_factory=list)
-    """Names of the requests whose files could not be uploaded, oldest first."""
+    model_dir: Path
+    """Directory of the model, whose tokens' texts are stored."""
+    _warned: set[str] = field(default_factory=set)
+    """Codes of the warnings that were emitted: each is once per attempt."""
+    _has_vocabulary: bool = False
+    _unsent: list[_Upload] = field(default_factory=list)
+    """Files that could not be uploaded, oldest first."""
 
     async def run(self, tasks: Sequence[Task], request: RolloutRequest) -> RolloutResults:
         """Run all rollouts of `tasks`.
@@ -133,8 +154,7 @@ class RolloutService:
         name = trajectories_name(request)
         with raise_storage_full(self.context.dir.path):
             problem = await asyncio.to_thread(self._store, name, flat, request)
-        if problem:
-            self._warn_once(request.step, problem)
+        self._warn_of_upload(request.step, problem)
         rows = await asyncio.to_thread(
             outcome_rows,
             flat,
@@ -146,6 +166,34 @@ class RolloutService:
         refuse_outage(flat, max_infra_error_rate=self.max_infra_error_rate)
         return RolloutResults(groups=tuple(groups), rows=rows)
 
+    async def store_token_values(
+        self,
+        result: RolloutResults,
+        request: RolloutRequest,
+        batch: Batch,
+        values: Sequence[SequenceValues],
+        *,
+        version: int,
+    ) -> None:
+        """Store the learner's values of the tokens of a step's rollouts.
+
+        `version` is that of the weights that the step began with. A failure costs the values, not
+        the step: it is a warning.
+        """
+        name = trajectories_name(request)
+        path = self.context.dir.token_values / f"{name}.jsonl.gz"
+        upload = (token_values_file(self.context.dir.attempt, name), path)
+
+        def store() -> str | None:
+            write_token_values(path, result.rollouts, batch, values, version=version)
+            return self._upload(upload)
+
+        try:
+            self._warn_of_upload(request.step, await asyncio.to_thread(store))
+        except (StoreFull, OSError) as error:
+            message = f"the learner's values of the step's tokens are not stored: {error}"
+            self._warn_once(request.step, "token_values_not_stored", message)
+
     async def close(self) -> None:
         """Upload the missed files once more, for at most `CLOSE_S`."""
         if self._unsent and not self.context.stop.is_superseded:
@@ -156,56 +204,68 @@ class RolloutService:
 
     def _store(self, name: str, rollouts: Sequence[Rollout], request: RolloutRequest) -> str | None:
         """Write and upload trajectories and times; return the problem if an upload failed."""
-        write_trajectories(self._path(name), rollouts, request)
-        write_times(self._times_path(name), rollouts)
-        try:
-            self._send(name)
-        except StoreFull:
-            raise
-        except StoreError as error:
-            _log.warning("%s is not in the blob store: %s", name, error)
-            self._unsent.append(name)
-            return str(error)
+        where = self.context.dir
+        trajectories = where.trajectories / f"{name}.jsonl.gz"
+        times = where.times / f"{name}.jsonl.gz"
+        write_trajectories(trajectories, rollouts, request)
+        write_times(times, rollouts)
+        uploads = [
+            (trajectory_file(where.attempt, name), trajectories),
+            (times_file(where.attempt, name), times),
+        ]
+        if not self._has_vocabulary:
+            write_vocabulary(where.vocabulary, load_tokenizer(self.model_dir))
+            uploads.append((vocabulary_file(where.attempt), where.vocabulary))
+            self._has_vocabulary = True
+        return self._upload(*uploads)
+
+    def _upload(self, *uploads: _Upload) -> str | None:
+        """Upload files, and those missed before; return the problem if one of `uploads` failed.
+
+        Raises:
+            StoreFull: the store has no space for it.
+        """
+        for number, upload in enumerate(uploads):
+            try:
+                self._send(upload)
+            except StoreFull:
+                raise
+            except StoreError as error:
+                _log.warning("%s is not in the blob store: %s", upload[0], error)
+                self._unsent += uploads[number:]
+                return str(error)
         self._send_missed(RESEND_S)
         return None
 
     def _send_missed(self, limit_s: float) -> None:
         """Upload missed files, oldest first, until one fails or the time is over."""
         deadline = time.monotonic() + limit_s
-        for name in tuple(self._unsent):
+        for upload in tuple(self._unsent):
             if time.monotonic() > deadline:
                 return
             try:
-                self._send(name)
+                self._send(upload)
             except (StoreError, OSError) as error:
-                _log.warning("%s is still not in the blob store: %s", name, error)
+                _log.warning("%s is still not in the blob store: %s", upload[0], error)
                 return
             # A thread abandoned at a deadline may have uploaded it meanwhile.
             with suppress(ValueError):
-                self._unsent.remove(name)
+                self._unsent.remove(upload)
 
-    def _send(self, name: str) -> None:
-        context = self.context
-        for key, path in (
-            (trajectory_file(context.dir.attempt, name), self._path(name)),
-            (times_file(context.dir.attempt, name), self._times_path(name)),
-        ):
-            context.store.put_file(context.key(key), path)
+    def _send(self, upload: _Upload) -> None:
+        key, path = upload
+        self.context.store.put_file(self.context.key(key), path)
 
-    def _path(self, name: str) -> Path:
-        return self.context.dir.trajectories / f"{name}.jsonl.gz"
-
-    def _times_path(self, name: str) -> Path:
-        return self.context.dir.times / f"{name}.jsonl.gz"
-
-    def _warn_once(self, step: int, problem: str) -> None:
-        if self._has_warned:
+    def _warn_of_upload(self, step: int, problem: str | None) -> None:
+        if problem is None:
             return
-        self._has_warned = True
         message = f"trajectories stay on the trainer's disk until the store accepts them: {problem}"
-        self.context.journal.emit(
-            RunWarning(step=step, code="trajectories_not_stored", message=message)
-        )
+        self._warn_once(step, "trajectories_not_stored", message)
+
+    def _warn_once(self, step: int, code: str, message: str) -> None:
+        if code not in self._warned:
+            self._warned.add(code)
+            self.context.journal.emit(RunWarning(step=step, code=code, message=message))
 
     def _report_degraded(self, rollouts: Sequence[Rollout], request: RolloutRequest) -> None:
         by_env: dict[str, list[Rollout]] = {}

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from trainer.algo.sequences import Batch
+from trainer.algo.sequences import Batch, SequenceValues
 
 
 class Learner(Protocol):
@@ -31,6 +31,13 @@ class Learner(Protocol):
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
+        """
+        ...
+
+    async def take_token_values(self) -> tuple[SequenceValues, ...]:
+        """Return, and forget, the values of the tokens that the last `step` learned from.
+
+        In any order; empty where the learner was made without `store_token_values`.
         """
         ...
 

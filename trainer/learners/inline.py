@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3ForCausalLM
 
-from trainer.algo.sequences import Batch
+from trainer.algo.sequences import Batch, SequenceValues
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 from trainer.weights.base import Published
@@ -47,6 +47,10 @@ class InlineLearner:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
         """
         return await asyncio.to_thread(self.rank.step, batch)
+
+    async def take_token_values(self) -> tuple[SequenceValues, ...]:
+        """See `Learner.take_token_values`."""
+        return self.rank.take_token_values()
 
     def publish(self) -> Published:
         """Return a copy of the current weights, the tied head under its own name too."""

@@ -23,7 +23,7 @@ from hillclimb.protocol.rundir import ADAPTER, POLICY
 from trainer.algo.loss.cross_entropy import cross_entropy
 from trainer.algo.loss.loss import needs_proximal, needs_reference, policy_loss
 from trainer.algo.loss.reduction import token_weights
-from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.attempt.timing import SCORING
 from trainer.errors import NonFiniteUpdate
 from trainer.learners.model import export
@@ -36,6 +36,7 @@ from trainer.learners.update.clipping import clip_gradients
 from trainer.learners.update.rates import RateSchedule
 from trainer.learners.update.summary import Update, speed_metrics, summary
 from trainer.learners.update.throughput import peak_flops, peak_memory_gib, train_flops
+from trainer.learners.update.token_values import token_values
 from trainer.weights.digests import WeightDigests, tensor_digests
 
 STATE = "learner"
@@ -62,6 +63,7 @@ class LearnerRank:
         self.version = 0
         """Version of the weights: the number of calls of `step` over the whole run."""
         self._num_updates = 0
+        self._token_values: list[SequenceValues] = []
         self._options = options or LearnerOptions()
         self._ranks = Ranks(world or RankGroup())
         self._models: Models = build_models(model, self._options, self._ranks)
@@ -105,7 +107,8 @@ class LearnerRank:
         self._ranks.wait()
         scored_at = time.perf_counter()
         num_before = self._num_updates
-        updates = [self._update(part) for part in scored]
+        self._token_values = []
+        updates = [self._update(part, self._num_updates - num_before) for part in scored]
         # Kernels run asynchronously: the last optimizer step may still be under way.
         self._ranks.wait()
         updated_at = time.perf_counter()
@@ -132,6 +135,14 @@ class LearnerRank:
         metrics |= summary(updates, self._options.algorithm)
         metrics["policy/flops"] = sum(update.flops + update.scoring_flops for update in updates)
         return metrics | speed | {"policy/peak_memory_gib": max(peaks)}
+
+    def take_token_values(self) -> tuple[SequenceValues, ...]:
+        """Return, and forget, the values of the tokens of this rank's sequences in the last step.
+
+        Empty without `store_token_values`, and for a warm start.
+        """
+        values, self._token_values = self._token_values, []
+        return tuple(values)
 
     def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
@@ -240,10 +251,13 @@ class LearnerRank:
         )
         return replace(micro, actions=actions)
 
-    def _update(self, packed: Sequence[MicroBatch]) -> Update:
-        """Take an optimizer step, unless the gradient is zero on all ranks."""
+    def _update(self, packed: Sequence[MicroBatch], num_earlier: int) -> Update:
+        """Take an optimizer step, unless the gradient is zero on all ranks.
+
+        `num_earlier` counts those that this step has taken before.
+        """
         self._optimizer.zero_grad(set_to_none=True)
-        own = sum((self._backward(micro) for micro in packed), Update())
+        own = sum((self._backward(micro, num_earlier) for micro in packed), Update())
         limit = self._options.optimizer.max_grad_norm or math.inf
         # FSDP has summed the gradients over the ranks already; the norm is that of all shards.
         norm = clip_gradients(self._models.trained.values(), limit, self._ranks)
@@ -263,7 +277,7 @@ class LearnerRank:
         self._num_updates += 1
         return update
 
-    def _backward(self, micro: MicroBatch) -> Update:
+    def _backward(self, micro: MicroBatch, num_earlier: int = 0) -> Update:
         """Accumulate the micro-batch's gradient; an empty one only joins the collectives."""
         logprobs_A, entropies_A = self._models.policy(micro)
         if micro.is_empty:
@@ -277,6 +291,10 @@ class LearnerRank:
             else policy_loss(logprobs_A, micro.actions, algorithm)
         )
         torch.autograd.backward(loss)
+        if self._options.keeps_token_values:
+            self._token_values += token_values(
+                micro, logprobs_A, entropies_A, num_updates=num_earlier
+            )
         num_scorings = needs_proximal(algorithm) + needs_reference(algorithm)
         return Update(
             stats=stats,

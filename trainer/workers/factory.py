@@ -75,6 +75,8 @@ class WorkerFactory:
             total_steps=spec.schedule.total_steps,
             max_sequence_length=spec.rollout.max_sequence_length,
             seed=spec.schedule.seed,
+            # The tokens of a demonstration have no engine's log-prob to compare with.
+            keeps_token_values=spec.learner.store_token_values and not imitates,
             tokenizer_dir=self.model_dir,
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.runs.tokens import print_tokens
 from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
@@ -66,11 +67,32 @@ def _log_so_far(
 @click.option("--pattern", help="Only rollouts that show this failure pattern.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
 @click.option("--show", "rollout_id", metavar="ROLLOUT", help="Print one rollout turn by turn.")
+@click.option("--tokens", "by_token", is_flag=True, help="With --show: print its tokens.")
+@click.option("--turn", type=click.IntRange(0), help="With --tokens: all of this turn; 0: prompt.")
 @command
-def trajectories(*, run_id: str, rollout_id: str | None, as_json: bool, **filters: Any) -> None:
-    """List rollouts of RUN with their outcomes, or show one."""
+def trajectories(
+    *,
+    run_id: str,
+    rollout_id: str | None,
+    by_token: bool,
+    turn: int | None,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """List rollouts of RUN with their outcomes, or show one.
+
+    With --tokens it prints where learner and engine disagree most about a token that was drawn, and
+    figures of every turn; with --turn each token of that turn.
+    """
     filters["failed"] = "true" if filters["failed"] else None
+    if by_token and not rollout_id:
+        raise click.UsageError("--tokens needs --show ROLLOUT")
+    if turn is not None and not by_token:
+        raise click.UsageError("--turn needs --tokens")
     with connect() as client:
+        if rollout_id and by_token:
+            print_tokens(client, run_id, rollout_id, turn, as_json=as_json)
+            return
         if rollout_id:
             _print_trajectory(client.trajectory(run_id, rollout_id), as_json=as_json)
             return

@@ -133,6 +133,7 @@ class AsyncClient(AsyncPart):
     skyrl_dump = AsyncIteration(Client.skyrl_dump)
     submit = AsyncMethod(Client.submit)
     timeline = AsyncMethod(Client.timeline)
+    tokens = AsyncMethod(Client.tokens)
     tracking_files = AsyncIteration(Client.tracking_files)
     terminate_orphan = AsyncMethod(Client.terminate_orphan)
     trajectories = AsyncMethod(Client.trajectories)

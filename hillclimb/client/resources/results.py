@@ -24,7 +24,11 @@ from hillclimb.protocol.payloads.results.patterns import (
 from hillclimb.protocol.payloads.results.probes import ProbePayload
 from hillclimb.protocol.payloads.results.prompts import PromptsPayload
 from hillclimb.protocol.payloads.results.reports import PrintedTablePayload, ReportPayload
-from hillclimb.protocol.payloads.results.rollouts import RolloutList, RolloutWithTrajectory
+from hillclimb.protocol.payloads.results.rollouts import (
+    RolloutList,
+    RolloutWithTrajectory,
+    TokenPage,
+)
 from hillclimb.protocol.payloads.results.signal import SignalReportPayload
 from hillclimb.protocol.payloads.results.validations import ValidationPayload
 
@@ -192,6 +196,23 @@ class Results:
     def trajectory(self, run_id: str, rollout_id: str) -> RolloutWithTrajectory:
         """Return one rollout with its prompt, turns and tokens."""
         return self._http.get(RolloutWithTrajectory, of_run(run_id, "trajectories", rollout_id))
+
+    def tokens(
+        self,
+        run_id: str,
+        rollout_id: str,
+        *,
+        turn: int | None = None,
+        start: int | None = None,
+        limit: int | None = None,
+    ) -> TokenPage:
+        """Return one page of a rollout's tokens: log-probs, entropy, mask, weight version.
+
+        `turn` selects one turn of the model, from 1; 0 is the prompt. The next page begins at
+        `next_start`.
+        """
+        query = {"turn": turn, "start": start, "limit": limit}
+        return self._http.get(TokenPage, of_run(run_id, "tokens", rollout_id), query)
 
     def rollouts(
         self,

@@ -43,3 +43,6 @@ class LearnerSpec(Section):
     cpu_offload: bool = False
     """Keep master weights, gradients and optimizer state in the machine's memory, and run the
     optimizer there: a GPU then holds only what the pass needs. Slower, with the same result."""
+    store_token_values: bool = True
+    """Store the learner's log-prob and entropy of every token that it learns from beside the
+    trajectories, for the page of tokens (docs/dashboard.md)."""

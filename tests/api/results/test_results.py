@@ -255,6 +255,7 @@ def test_a_log_is_followed_through_its_segments_to_the_end(
         "evals/report",
         "trajectories",
         "trajectories/x",
+        "tokens/x",
         "checkpoints",
         "checkpoints/1",
         "checkpoints/1/files/x",

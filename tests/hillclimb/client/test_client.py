@@ -151,6 +151,7 @@ def test_whatever_is_in_an_id_stays_in_its_place() -> None:
     with Client(connection, httpx.MockTransport(refuse)) as client:
         for request in (
             lambda: client.trajectory("run_1", "1/0/eval/task#2?x/../y"),
+            lambda: client.tokens("run_1", "a/..", turn=2),
             lambda: client.run(".."),
             lambda: client.run("run_1?x=1#y"),
         ):
@@ -158,6 +159,7 @@ def test_whatever_is_in_an_id_stays_in_its_place() -> None:
                 request()
     assert paths == [
         "/v1/runs/run_1/trajectories/1%2F0%2Feval%2Ftask%232%3Fx%2F..%2Fy",
+        "/v1/runs/run_1/tokens/a%2F..?turn=2",
         "/v1/runs/%2E%2E",
         "/v1/runs/run_1%3Fx%3D1%23y",
     ]

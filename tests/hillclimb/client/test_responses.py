@@ -37,6 +37,7 @@ READS: dict[str, Callable[[Project], Payload]] = {
     "validation": lambda p: p.client.validation(p.validation_id),
     "trajectories": lambda p: p.client.trajectories(p.run_id, limit=5),
     "trajectory": lambda p: p.client.trajectory(p.run_id, ROLLOUT),
+    "tokens": lambda p: p.client.tokens(p.run_id, ROLLOUT, turn=0, start=1, limit=1),
     "prompts": lambda p: p.client.prompts(p.run_id),
     "logs": lambda p: p.client.logs(p.run_id),
     "ready": lambda p: p.client.ready(),

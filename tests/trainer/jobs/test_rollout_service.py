@@ -1,3 +1,5 @@
+import gzip
+import json
 import threading
 from pathlib import Path
 
@@ -18,8 +20,10 @@ from tests.trainer.fixtures.scripted import (
     a_collector,
     a_request,
     a_task,
+    byte_tokenizer,
 )
 from tests.trainer.fixtures.short_run import short_spec
+from trainer.algo.sequences import Batch
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.sinks.journal import EventJournal
 from trainer.attempt.sinks.jsonl import JsonlFile
@@ -56,6 +60,9 @@ class Service:
         self.store = store or DiskStore(root / "blobs")
         self.journal = EventJournal(JsonlFile(self.where.events))
         self.rate = rate
+        self.model_dir = root / "model"
+        self.model_dir.mkdir(parents=True, exist_ok=True)
+        byte_tokenizer().save(str(self.model_dir / "tokenizer.json"))
 
     def rollout_service(self, made: Collector) -> RolloutService:
         context = AttemptContext(
@@ -67,7 +74,12 @@ class Service:
             clock=Clock(),
             resume_from=None,
         )
-        return RolloutService(context=context, collector=made, max_infra_error_rate=self.rate)
+        return RolloutService(
+            context=context,
+            collector=made,
+            max_infra_error_rate=self.rate,
+            model_dir=self.model_dir,
+        )
 
     def events(self, kind: type[Event]) -> list[Event]:
         self.journal.close(drain_s=0.0)
@@ -208,3 +220,66 @@ async def test_a_full_store_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(StorageFull):
         await here.rollout_service(collector()).run(TASKS[:1], a_request())
     here.journal.close(drain_s=0.0)
+
+
+async def test_the_texts_of_tokens_are_stored_once_with_the_first_trajectories(
+    tmp_path: Path,
+) -> None:
+    here = Service(tmp_path)
+    rollout_service = here.rollout_service(collector())
+    await rollout_service.run(TASKS[:1], a_request(step=1))
+    texts = json.loads(gzip.decompress(here.store.get("runs/run_1/attempt-1/vocabulary.json.gz")))
+    assert texts[byte_tokenizer().token_to_id("<done>")] == "<done>"
+    here.store.delete_prefix("runs/run_1/attempt-1/vocabulary.json.gz")
+    await rollout_service.run(TASKS[:1], a_request(step=2))
+    assert not here.store.exists("runs/run_1/attempt-1/vocabulary.json.gz")
+    here.journal.close(drain_s=0.0)
+
+
+async def test_values_of_tokens_stand_beside_the_trajectories_under_the_same_name(
+    tmp_path: Path,
+) -> None:
+    here = Service(tmp_path)
+    rollout_service = here.rollout_service(collector())
+    result = await rollout_service.run(TASKS, a_request(step=3))
+    nothing = Batch(mini_batches=())
+    await rollout_service.store_token_values(result, a_request(step=3), nothing, (), version=2)
+    place = "runs/run_1/attempt-1"
+    (key,) = here.store.list(f"{place}/token-values")
+    assert here.store.exists(key.replace("token-values", "trajectories"))
+    lines = gzip.decompress(here.store.get(key)).splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [line["rollout_id"] for line in found] == [row.rollout_id for row in result.rows]
+    assert {line["state"] for line in found} == {"not_learned"}
+    here.journal.close(drain_s=0.0)
+
+
+class RefusesValues(DiskStore):
+    """A store that takes everything but values of tokens."""
+
+    error: StoreError = StoreError("no answer")
+
+    def put_file(self, key: str, path: Path) -> None:
+        if "token-values" in key:
+            raise self.error
+        super().put_file(key, path)
+
+
+@pytest.mark.parametrize("error", [StoreError("no answer"), StoreFull("quota")])
+async def test_a_store_that_refuses_the_values_costs_no_step(
+    tmp_path: Path, error: StoreError
+) -> None:
+    store = RefusesValues(tmp_path / "blobs")
+    store.error = error
+    here = Service(tmp_path, store)
+    rollout_service = here.rollout_service(collector())
+    for step in (1, 2):
+        request = a_request(step=step)
+        result = await rollout_service.run(TASKS, request)
+        nothing = Batch(mini_batches=())
+        await rollout_service.store_token_values(result, request, nothing, (), version=0)
+    (warning,) = here.events(RunWarning)
+    assert isinstance(warning, RunWarning)
+    is_full = isinstance(error, StoreFull)
+    assert warning.code == ("token_values_not_stored" if is_full else "trajectories_not_stored")
+    assert str(error) in warning.message

@@ -17,10 +17,12 @@ from tests.trainer.learners.recorded import batch
 from tests.trainer.learners.two_ranks import (
     ADAPTED,
     COMPARED,
+    KEEPING,
     NUM_BATCHES,
     NUM_COMPARED,
     OPTIONS,
     new_rank,
+    numbered,
     run_two_ranks,
     train,
 )
@@ -154,3 +156,22 @@ def test_a_loss_over_sequences_and_other_policies_is_that_of_one_rank(played: Pa
             assert two[name] == pytest.approx(alone[name], rel=1e-4, abs=1e-5), (step, name)
     assert "policy/product_sequence_mask_masked_ratio" in expected[0]
     assert expected[-1]["loss/avg_kl"] > 0.0
+
+
+def test_the_values_of_a_token_are_on_one_rank_and_those_of_one_alone(played: Path) -> None:
+    one = new_rank(options=KEEPING)
+    one.step(numbered(batch()))
+    alone = {each.rollout_id: each for each in one.take_token_values()}
+    shares = [torch.load(played / f"values-{rank}.pt", weights_only=False) for rank in range(2)]
+    assert all(shares)
+    both = {each.rollout_id: each for share in shares for each in share}
+    assert len(both) == sum(map(len, shares)) == len(alone)
+    for name, each in both.items():
+        own = alone[name]
+        for mine, expected in ((each.gaps, own.gaps), (each.entropies, own.entropies)):
+            torch.testing.assert_close(
+                torch.frombuffer(bytearray(mine), dtype=torch.float16),
+                torch.frombuffer(bytearray(expected), dtype=torch.float16),
+                atol=1e-3,
+                rtol=1e-2,
+            )

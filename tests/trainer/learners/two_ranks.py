@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -48,6 +49,7 @@ COMPARED = LearnerOptions(
 )
 """A loss that looks at whole sequences and at two other policies."""
 NUM_COMPARED = 5
+KEEPING = LearnerOptions(learner=LearnerSpec(max_micro_tokens=90), keeps_token_values=True)
 DEADLINE_S = 120.0
 
 
@@ -89,6 +91,7 @@ def _play(index: int, directory: str) -> None:
     _compute_alike(world, path)
     _adapt(world, path)
     _compare(world, path)
+    _keep_values(world, path)
     torch.distributed.destroy_process_group()
 
 
@@ -159,3 +162,19 @@ def _compare(world: RankGroup, path: Path) -> None:
     rank.write_weights(path / "compared.safetensors")
     if world.rank == 0:
         (path / "compared.json").write_text(json.dumps(metrics))
+
+
+def numbered(each: Batch) -> Batch:
+    """The batch with a name for each rollout."""
+    parts = tuple(
+        tuple(replace(one, rollout_id=str(index)) for index, one in enumerate(part))
+        for part in each.mini_batches
+    )
+    return Batch(mini_batches=parts)
+
+
+def _keep_values(world: RankGroup, path: Path) -> None:
+    """Each rank keeps the values of the rollouts that are its share."""
+    rank = new_rank(world, KEEPING)
+    rank.step(numbered(batch()))
+    torch.save(rank.take_token_values(), path / f"values-{world.rank}.pt")

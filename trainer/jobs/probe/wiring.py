@@ -76,7 +76,9 @@ def build_prober(context: AttemptContext, provider: EnvProvider | None = None) -
             tasks=tasks,
             samplers=samplers,
             # A probe reports failing environments; it does not end because of one.
-            rollout_service=rollout_service(context, samplers, max_infra_error_rate=1.0),
+            rollout_service=rollout_service(
+                context, samplers, model_dir=model_dir, max_infra_error_rate=1.0
+            ),
             watchdog=engine_watchdog(context, samplers, remainder=PARTIAL_REPORT),
             prompts=prompt_preview(context, factory, tasks),
         )

@@ -29,7 +29,7 @@ from trainer.errors import (
 )
 from trainer.inputs.tasks.sampler import TaskSampler
 from trainer.jobs.prompt_preview import PromptPreview
-from trainer.jobs.rollout_service import RolloutService
+from trainer.jobs.rollout_service import RolloutResults, RolloutService
 from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.checkpoints import Position
 from trainer.jobs.train.compute import ComputeMeter
@@ -40,6 +40,7 @@ from trainer.jobs.train.saving import Saver
 from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
 from trainer.rollouts.groups.collector import as_groups
 from trainer.rollouts.groups.staleness_metrics import staleness_metrics
+from trainer.rollouts.request import RolloutRequest
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.training_request import training_request, training_temperatures
 from trainer.workers.group import WorkerGroup
@@ -165,21 +166,21 @@ class Trainer:
         """Sample tasks, run their rollouts, update the policy, sync the weights."""
         parts, context, step = self._parts, self._context, self.step + 1
         before = parts.workers.engine_stats()
+        request = training_request(self._spec, step)
         with context.clock.step():
             with context.clock.phase("generate"):
-                rollouts, result = await parts.rollout_service.next_batch(
-                    parts.buffer, training_request(self._spec, step)
-                )
+                rollouts, result = await parts.rollout_service.next_batch(parts.buffer, request)
             selected, scored, batch = self._training_batch(step, rollouts)
+            version = parts.workers.learner.version
             staleness = staleness_metrics(
-                rollouts,
-                version=parts.workers.learner.version,
-                bound=self._spec.schedule.max_staleness_steps,
+                rollouts, version=version, bound=self._spec.schedule.max_staleness_steps
             )
             context.journal.emit(PhaseStarted(step=step, phase="train"))
             with context.clock.phase("policy_train"):
                 metrics = staleness | await parts.workers.learner.step(batch)
             context.clock.split("policy_train", SCORING, metrics.pop(f"timing/{SCORING}"))
+            with context.clock.phase("store_token_values"):
+                await self._store_token_values(result, request, batch, version)
             with context.clock.phase("sync_weights"):
                 metrics |= await self._sync_weights(step)
         metrics |= feed_back(parts.sampler, context.journal, step, result.outcomes_by_group)
@@ -198,6 +199,17 @@ class Trainer:
         )
         metrics |= engine_metrics(before, parts.workers.engine_stats())
         parts.reporter.report(step, result, metrics, compute)
+
+    async def _store_token_values(
+        self, result: RolloutResults, request: RolloutRequest, batch: Batch, version: int
+    ) -> None:
+        """Store what the learner of `version` computed for each token, if the spec wants that."""
+        if not self._spec.learner.store_token_values:
+            return
+        values = await self._parts.workers.learner.take_token_values()
+        await self._parts.rollout_service.store_token_values(
+            result, request, batch, values, version=version
+        )
 
     def _report_abandoned(self) -> None:
         """Report the compute of the step or evaluation under way, which ends without a report."""

@@ -156,7 +156,10 @@ def _parts(
 ) -> TrainerParts:
     spec, tasks = context.spec, inputs.tasks
     service = rollout_service(
-        context, workers, max_infra_error_rate=spec.environment.max_infra_error_rate
+        context,
+        workers,
+        model_dir=factory.model_dir,
+        max_infra_error_rate=spec.environment.max_infra_error_rate,
     )
     watchdog = engine_watchdog(context, workers, ran_before_s=_ran_before(context, inputs.saved))
     meter = ComputeMeter(

@@ -41,6 +41,8 @@ class LearnerOptions:
     """Seed of the adapters' initial weights."""
     imitates: bool = False
     """Minimise the cross-entropy of the sequences' actions in place of the policy loss."""
+    keeps_token_values: bool = False
+    """Keep each step's values of its tokens, for `LearnerRank.take_token_values`."""
     tokenizer_dir: Path | None = None
     """Directory of the tokenizer files that `save` copies beside the weights."""
 

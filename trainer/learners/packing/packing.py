@@ -48,6 +48,8 @@ class MicroBatch:
     targets_A: torch.Tensor
     temperatures_A: torch.Tensor
     actions: ActionTokens
+    sequences: tuple[TrainingSequence, ...] = ()
+    """Those that `actions.sequences_A` numbers, in this order; their actions follow each other."""
     is_empty: bool = False
     """True for a filler of a rank with fewer micro-batches than others: it takes part in the
     collectives, without which FSDP would hang, and contributes no gradient."""
@@ -127,7 +129,7 @@ class _Stream:
         self._positions: list[int] = []
         self._prefix_groups: list[PrefixGroup] = []
         self._actions = _Actions()
-        self._num_sequences = 0
+        self._sequences: list[TrainingSequence] = []
 
     def packed(
         self, groups: Sequence[Sequence[tuple[TrainingSequence, float]]], device: torch.device
@@ -155,6 +157,7 @@ class _Stream:
                 sequences_A=tensor(actions.sequences),
                 is_current_A=tensor(actions.is_current),
             ),
+            sequences=tuple(self._sequences),
         )
 
     def _add_group(self, group: Sequence[tuple[TrainingSequence, float]]) -> None:
@@ -187,11 +190,11 @@ class _Stream:
                 actions.behaviour_logprobs.append(sequence.logprobs[at])
                 actions.advantages.append(sequence.advantage)
                 actions.weights.append(weight)
-                actions.sequences.append(self._num_sequences)
+                actions.sequences.append(len(self._sequences))
                 actions.is_current.append(sequence.is_current(at, self._version))
         # The last token is a target but predicts nothing, so the stream does not contain it.
         branch = sequence.token_ids[prompt_length:-1]
         self._token_ids += branch
         self._positions += range(prompt_length, prompt_length + len(branch))
-        self._num_sequences += 1
+        self._sequences.append(sequence)
         return len(branch)

@@ -43,7 +43,7 @@ def read_kimi(directory: Path) -> Tokenizer:
         OSError, ValueError, KeyError, TypeError: a file is missing or malformed.
     """
     ranks = _read_ranks(directory / VOCABULARY)
-    letters = _letters()
+    letters = byte_letters()
     texts = {token: "".join(letters[byte] for byte in token) for token in ranks}
     halves = [_halves(token, ranks) for token in sorted(ranks, key=ranks.__getitem__)]
     merges = [(texts[left], texts[right]) for left, right in filter(None, halves)]
@@ -92,7 +92,7 @@ def _halves(token: bytes, ranks: Ranks) -> tuple[bytes, bytes] | None:
     return (parts[0], parts[1]) if len(parts) == 2 else None
 
 
-def _letters() -> list[str]:
+def byte_letters() -> list[str]:
     """Return the printable character that represents each byte, as GPT-2's byte-level BPE does."""
     own = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in own]

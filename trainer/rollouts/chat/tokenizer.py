@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
 
 from trainer.errors import ModelUnavailable
-from trainer.rollouts.chat.kimi import VOCABULARY, read_kimi
+from trainer.rollouts.chat.kimi import VOCABULARY, byte_letters, read_kimi
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
@@ -28,3 +28,23 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     except Exception as fault:
         # tokenizers raises plain Exception for broken files
         raise ModelUnavailable(f"cannot load {path}: {fault}") from fault
+
+
+def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
+    """Return what each id stands for, in order of the ids; ids without a token are empty.
+
+    A token of a byte-level vocabulary may be a part of a character, which is no text of its own.
+    """
+    added = tokenizer.get_added_tokens_decoder()
+    is_byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+    of_letter = {letter: byte for byte, letter in enumerate(byte_letters())}
+
+    def bytes_of(token_id: int) -> bytes:
+        if token_id in added:
+            return added[token_id].content.encode()
+        token = tokenizer.id_to_token(token_id) or ""
+        if is_byte_level and all(letter in of_letter for letter in token):
+            return bytes(of_letter[letter] for letter in token)
+        return tokenizer.decode([token_id], skip_special_tokens=False).encode()
+
+    return [bytes_of(i) for i in range(tokenizer.get_vocab_size(with_added_tokens=True))]

@@ -22,7 +22,7 @@ import torch
 
 from hillclimb.environment.task import Task
 from hillclimb.process.lazy_imports import gc_paused_import
-from trainer.algo.sequences import Batch
+from trainer.algo.sequences import Batch, SequenceValues
 from trainer.attempt.storage import raise_storage_full
 from trainer.engines.base import Engine, EngineStats
 from trainer.errors import EngineError
@@ -252,6 +252,10 @@ class LearnerActor:
         """Return the metrics and the new version; see `LearnerRank.step`."""
         metrics = self.rank.step(batch)
         return metrics, self.rank.version
+
+    def take_token_values(self) -> tuple[SequenceValues, ...]:
+        """Return those of this rank's sequences; see `LearnerRank.take_token_values`."""
+        return self.rank.take_token_values()
 
     def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """See `LearnerRank.logprobs`."""

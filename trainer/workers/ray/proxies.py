@@ -16,7 +16,7 @@ import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from hillclimb.environment.task import Task
-from trainer.algo.sequences import Batch
+from trainer.algo.sequences import Batch, SequenceValues
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
 from trainer.rollouts.request import Rollout, RolloutRequest
@@ -243,6 +243,11 @@ class RemoteLearner:
         metrics: dict[str, float]
         metrics, self.version = answers[0]
         return metrics
+
+    async def take_token_values(self) -> tuple[SequenceValues, ...]:
+        """See `Learner.take_token_values`: each rank has those of its own sequences."""
+        answers = await self._call("take_token_values")
+        return tuple(values for answer in answers for values in answer)
 
     async def write_weights(self, path: Path) -> WeightDigests:
         """Write the current weights as one safetensors file and return the digests."""

@@ -9,7 +9,7 @@ Legend: _A the action tokens of a mini-batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,9 +19,10 @@ from trainer.algo.loss.action_tokens import ActionTokens
 from trainer.algo.loss.loss import policy_loss
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.loss.stats import LossStats
-from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.errors import LearnerError
 from trainer.learners.update.summary import Update, summary
+from trainer.learners.update.token_values import packed
 
 _GRAD_NORM = "grad_norm"
 """Suffix of a server's own metric of the gradient's norm, where it has one."""
@@ -90,6 +91,31 @@ def figures_of(
         )
     norms = [value for name, value in optim_metrics.items() if name.endswith(_GRAD_NORM)]
     return ServedUpdate(stats=stats, grad_norm=norms[0] if norms else None)
+
+
+def values_of(
+    sequences: Sequence[TrainingSequence],
+    logprobs: Sequence[Sequence[float]],
+    *,
+    num_updates: int,
+) -> Iterator[SequenceValues]:
+    """Yield the values of each sequence's tokens; `logprobs` as for `figures_of`.
+
+    The server scored them after `num_updates` updates of the step.
+    """
+    for sequence, scores in zip(sequences, logprobs, strict=True):
+        gaps = [
+            scores[at - 1] - sequence.logprobs[at]
+            for at, drawn in enumerate(sequence.action_mask)
+            if drawn
+        ]
+        yield SequenceValues(
+            rollout_id=sequence.rollout_id,
+            length=len(sequence.token_ids),
+            gaps=packed(torch.tensor(gaps)),
+            entropies=None,
+            num_updates=num_updates,
+        )
 
 
 def metrics_of(

@@ -80,6 +80,7 @@ def _options(factory: WorkerFactory) -> TinkerOptions:
         max_sequence_length=spec.rollout.max_sequence_length,
         vocab_size=factory.vocab_size,
         num_parameters=_num_parameters(factory),
+        keeps_token_values=spec.learner.store_token_values,
     )
 
 

@@ -20,14 +20,14 @@ from hillclimb.blobs.base import StoreError
 from hillclimb.protocol.rundir import ADAPTER
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
-from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.attempt.timing import SCORING
 from trainer.errors import CheckpointError, LearnerError, NonFiniteUpdate, SpecError, TrainerError
 from trainer.learners.update.rates import RateSchedule
 from trainer.workers.tinker import saved
 from trainer.workers.tinker.calls import awaited, status_of
 from trainer.workers.tinker.datum import DatumOptions, data_of, loss_of, scored
-from trainer.workers.tinker.figures import ServedUpdate, figures_of, metrics_of
+from trainer.workers.tinker.figures import ServedUpdate, figures_of, metrics_of, values_of
 from trainer.workers.tinker.service import TinkerService
 
 EXPORT_TTL_S = 3600
@@ -49,6 +49,8 @@ class TinkerOptions:
     vocab_size: int
     num_parameters: int
     """Of the base model; 0 where that is not known here."""
+    keeps_token_values: bool = False
+    """Keep each step's values of its tokens, for `TinkerLearner.take_token_values`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class TinkerLearner:
         )
         self._training = service.make_training()
         self._numbers = itertools.count(1)
+        self._token_values: list[SequenceValues] = []
         self._states: list[str] = []
         """Paths of the server's states for checkpoints of this run, the oldest first."""
 
@@ -107,8 +110,9 @@ class TinkerLearner:
             LearnerError: the server did not do it.
         """
         started = time.perf_counter()
+        self._token_values = []
         sent = await asyncio.to_thread(self._send, batch)
-        updates = [await self._received(each) for each in sent]
+        updates = [await self._received(each, number) for number, each in enumerate(sent)]
         metrics = {
             "policy/policy_lr": sent[-1].rate if sent else self._rate(),
             "policy/num_updates": float(len(sent)),
@@ -119,6 +123,11 @@ class TinkerLearner:
             return metrics
         seconds = time.perf_counter() - started
         return metrics | metrics_of(updates, batch, self._options.algorithm, seconds=seconds)
+
+    async def take_token_values(self) -> tuple[SequenceValues, ...]:
+        """See `Learner.take_token_values`; the server computes no entropies."""
+        values, self._token_values = self._token_values, []
+        return tuple(values)
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
@@ -232,12 +241,14 @@ class TinkerLearner:
         self.num_updates += 1
         return _Sent(sequences, forward, optim, rate)
 
-    async def _received(self, sent: _Sent) -> ServedUpdate:
+    async def _received(self, sent: _Sent, num_earlier: int) -> ServedUpdate:
+        """Return the figures of a mini-batch that the step sent after `num_earlier` others."""
         output = await self._awaited("a gradient", sent.forward)
         optim = await self._awaited("an optimizer step", sent.optim)
+        scores = _scores(output)
         update = figures_of(
             sent.sequences,
-            _scores(output),
+            scores,
             self._options.algorithm,
             max_sequence_length=self._options.max_sequence_length,
             version=self.version,
@@ -248,6 +259,8 @@ class TinkerLearner:
                 f"loss {update.stats.loss}, gradient norm {update.grad_norm}: the Tinker server has"
                 " applied the update, so the run goes on from its last checkpoint"
             )
+        if self._options.keeps_token_values:
+            self._token_values += values_of(sent.sequences, scores, num_updates=num_earlier)
         return update
 
     def _rate(self) -> float:

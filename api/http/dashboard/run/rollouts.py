@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.results.artifacts.groups import RolloutGroup, list_groups, siblings
+from api.results.artifacts.rollouts.groups import RolloutGroup, list_groups, siblings
 from api.results.artifacts.trajectories import TrajectoryFilters, outcome_facts, pass_threshold
 from api.results.evals.failures import MEANINGS
 from api.tables import Eval, OutcomeRecord, Run
@@ -66,6 +67,7 @@ def rollout_contents(
         "run": run,
         "facts": facts,
         "address": rollout_address(run.id, outcome.rollout_id),
+        "tokens_address": tokens_address(run.id, outcome.rollout_id),
         "verdict": _word(facts),
         "tone": _TONES[_word(facts)],
         "why": _why(facts),
@@ -79,9 +81,37 @@ def rollout_contents(
     }
 
 
+def pair_sentence(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """Return where two rollouts, as `rollout_contents` returns them, first differ."""
+    if first["facts"]["task_key"] != second["facts"]["task_key"]:
+        return "These are rollouts of two tasks."
+    a, b = first["conversation"], second["conversation"]
+    if a is None or b is None:
+        return "Where they differ is not known: a conversation is not in the store."
+    pairs = zip_longest(map(_utterance, a["turns"]), map(_utterance, b["turns"]))
+    differing = next((number for number, (x, y) in enumerate(pairs, start=1) if x != y), None)
+    if differing is None:
+        return "The policy said and called the same in every turn."
+    if differing == 1:
+        return "They differ from the first turn on."
+    alike = "turn 1 is" if differing == 2 else f"turns 1 to {differing - 1} are"
+    return f"They differ from turn {differing} on: {alike} the same."
+
+
+def _utterance(turn: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what the policy did in a turn, without what the environment answered."""
+    calls = [(call["name"], call["arguments"]) for call in turn["calls"]]
+    return (turn["thinking"], turn["text"], calls, turn["says_done"])
+
+
 def rollout_address(run_id: str, rollout_id: str) -> str:
     """Return the path of a rollout's page."""
     return f"/runs/{run_id}/rollouts/{quote(rollout_id)}"
+
+
+def tokens_address(run_id: str, rollout_id: str) -> str:
+    """Return the path of the page of a rollout's tokens."""
+    return f"/runs/{run_id}/tokens/{quote(rollout_id)}"
 
 
 def _group(run: Run, group: RolloutGroup, threshold: float) -> dict[str, Any]:

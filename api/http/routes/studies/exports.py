@@ -14,7 +14,7 @@ from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.results.artifacts.errors import ArtifactNotFound
 from api.results.artifacts.exports.skyrl_export import prepare_export, send_export
 from api.results.artifacts.exports.tracking_files import tracking_keys, tracking_zip
-from api.results.artifacts.rollout_files import batches, rollout_lines
+from api.results.artifacts.rollouts.files import batches, rollout_lines
 from api.results.artifacts.trajectories import TrajectoryFilters, pass_threshold
 from api.results.errors import NoSuchEval
 

@@ -10,23 +10,30 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
+from api.http.dashboard.run.measures import Measure
 from api.http.dashboard.run.metrics import metrics_contents
 from api.http.dashboard.run.record import (
     attempts_contents,
     checkpoints_contents,
     config_contents,
 )
-from api.http.dashboard.run.rollouts import rollout_contents, rollouts_contents
+from api.http.dashboard.run.rollouts import (
+    pair_sentence,
+    rollout_contents,
+    rollouts_contents,
+)
+from api.http.dashboard.run.tokens import TokenChoice, part_contents, tokens_contents
 from api.http.dashboard.studies.signal import signal_contents
 from api.http.requests.context import Reader, Services, ServicesDep
 from api.http.requests.reads import open_run
 from api.http.routes.web.dashboard import Visitor, redirect_to_login, show_page
 from api.results.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.rollouts.tokens import read_tokens
 from api.results.artifacts.trajectories import find_outcome, read_trajectory
 from api.results.signal import SignalFilters, build_signal
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
-from api.tables import Run
+from api.tables import OutcomeRecord, Run
 from api.tables.access.identity import Principal, Scope
 from hillclimb.protocol.payloads.results.rollouts import StoredTrajectory
 
@@ -127,7 +134,56 @@ def rollout_page(  # noqa: PLR0913 (one per part of the address)
         return show_page("problem", status=404, title="No such run", detail=str(error))
     except ArtifactNotFound as error:
         return show_page("problem", status=404, title="No such rollout", detail=str(error))
-    return show_page("run/rollout", run=rollouts[0]["run"], rollouts=rollouts)
+    difference = pair_sentence(*rollouts) if beside else None
+    return show_page(
+        "run/rollout", run=rollouts[0]["run"], rollouts=rollouts, difference=difference
+    )
+
+
+def token_choice(
+    turn: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+    start: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+    measure: Measure = "gap",
+) -> TokenChoice:
+    """Return the turn, position and measure of a page of tokens."""
+    return TokenChoice(measure=measure, turn=turn, start=start)
+
+
+@router.get("/runs/{run_id}/tokens/{rollout_id:path}")
+def tokens_page(
+    request: Request,
+    services: ServicesDep,
+    caller: Visitor,
+    run_id: str,
+    rollout_id: str,
+    choice: Annotated[TokenChoice, Depends(token_choice)],
+) -> Response:
+    """Show the tokens of one turn of a rollout, and where engine and learner disagree most."""
+    if caller is None:
+        return redirect_to_login(address_of(request))
+    caller.require(Scope.RUNS_READ)
+    try:
+        run, outcome = _outcome(services, caller, run_id, rollout_id)
+        report = read_tokens(services.store, outcome, run.spec)
+    except RunNotFound as error:
+        return show_page("problem", status=404, title="No such run", detail=str(error))
+    except ArtifactNotFound as error:
+        return show_page("problem", status=404, title="No such rollout", detail=str(error))
+    return show_page("run/tokens", **tokens_contents(run, outcome, report, choice))
+
+
+@router.get("/dashboard/runs/{run_id}/tokens/{rollout_id:path}")
+def tokens_part(
+    services: ServicesDep,
+    caller: Reader,
+    run_id: str,
+    rollout_id: str,
+    choice: Annotated[TokenChoice, Depends(token_choice)],
+) -> Response:
+    """Return the tokens of one turn, as a part of another page."""
+    run, outcome = _outcome(services, caller, run_id, rollout_id)
+    report = read_tokens(services.store, outcome, run.spec)
+    return show_page("run/tokens_part", **part_contents(run, outcome, report, choice))
 
 
 @router.get("/runs/{run_id}/metrics")
@@ -193,9 +249,15 @@ def attempts_page(
     )
 
 
-def _rollout(services: Services, caller: Reader, run_id: str, rollout_id: str) -> Contents:
+def _outcome(
+    services: Services, caller: Reader, run_id: str, rollout_id: str
+) -> tuple[Run, OutcomeRecord]:
     with open_run(services, caller, run_id) as (session, run):
-        outcome = find_outcome(session, run.id, rollout_id)
+        return run, find_outcome(session, run.id, rollout_id)
+
+
+def _rollout(services: Services, caller: Reader, run_id: str, rollout_id: str) -> Contents:
+    _, outcome = _outcome(services, caller, run_id, rollout_id)
     # Outside the session: reading the store may use the network.
     trajectory: StoredTrajectory | None = None
     with suppress(ArtifactNotFound):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from api.results.artifacts.rollout_files import TrajectoryFiles, outcomes_of_batch
+from api.results.artifacts.rollouts.files import TrajectoryFiles, outcomes_of_batch
 from api.results.artifacts.trajectories import TrajectoryFilters
 from api.results.artifacts.zip_stream import Members, zip_stream
 from api.results.errors import NoSuchEval

@@ -31,6 +31,7 @@ PARTS: Mapping[str, Sequence[str]] = {
         "compute_advantages_and_returns",
         "fwd_logprobs_values_reward",
         "policy_train",
+        "store_token_values",
     ),
     "sync": ("sync_weights",),
 }

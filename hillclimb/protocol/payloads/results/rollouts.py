@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.protocol.payloads.base import Payload
+
+TokenState: TypeAlias = Literal["learned", "not_learned", "left_out", "not_stored"]
 
 
 class OutcomePayload(Payload):
@@ -154,6 +156,27 @@ class StoredTrajectory(StoredConversation):
     """One for each sampled token."""
 
 
+class StoredTokenValues(Payload):
+    """The learner's values of one rollout's tokens: a line of `token-values/NAME.jsonl.gz`.
+
+    Both arrays are base64 of little-endian float16, one number per sampled token, in their order.
+    """
+
+    rollout_id: str
+    state: Literal["learned", "not_learned", "left_out"]
+    """`not_learned`: the step took no gradient from it; `left_out`: it did, and the file of the
+    step was full."""
+    version: int | None = None
+    """Version of the weights that the step began with."""
+    num_updates: int | None = None
+    """Updates that the step had taken when it computed the log-probs (count)."""
+    advantage: float | None = None
+    gaps: str | None = None
+    """Log-prob of the learner less that of the engine (nats)."""
+    entropies: str | None = None
+    """Entropy of the learner's distribution (nats); null where a server has the learner."""
+
+
 class StoredSpan(Payload):
     """One part of a rollout with its time."""
 
@@ -188,3 +211,84 @@ class RolloutWithTrajectory(OutcomePayload):
     file: str
     """Key of the file of trajectories, relative to the attempt."""
     trajectory: StoredTrajectory
+
+
+class TokenPayload(Payload):
+    """One token of a trajectory; figures are null for a token that the policy did not draw."""
+
+    position: int
+    """From 0, over the whole trajectory."""
+    token_id: int
+    text: str | None
+    """Null: its bytes are a part of a character, or texts of tokens were not stored."""
+    bytes_hex: str | None
+    """Its bytes where they are a part of a character."""
+    turn: int
+    """Turn of the model, from 1, with the environment's answer to it; 0: the prompt."""
+    is_drawn: bool
+    """The policy drew it: these tokens, and only these, enter the loss."""
+    engine_logprob: float | None
+    """Log-prob of the engine that drew it, at the sampling temperature (nats)."""
+    learner_logprob: float | None
+    """Log-prob of the learner (nats); null where it has none."""
+    gap: float | None
+    """Log-prob of the learner less that of the engine (nats), with three digits."""
+    entropy: float | None
+    """Entropy of the learner's distribution (nats)."""
+    weight_version: int | None
+    """Version of the weights that drew it."""
+
+
+class TokenTurn(Payload):
+    """The tokens of one turn."""
+
+    turn: int
+    """From 1; 0: the prompt."""
+    start: int
+    """Position of its first token."""
+    num_tokens: int
+    num_drawn: int
+    """Those of them that the policy drew."""
+    mean_abs_gap: float | None
+    """Mean size of the gaps (nats)."""
+    max_abs_gap: float | None
+    mean_entropy: float | None
+    """Over the drawn tokens (nats)."""
+    weight_versions: list[int]
+    """Versions that drew tokens of it."""
+
+
+class TokenLearner(Payload):
+    """The learner's part in a rollout, or the reason why it has none."""
+
+    state: TokenState
+    """`not_learned`: no gradient came from the rollout; `left_out`: the file of the step was full;
+    `not_stored`: there is no file."""
+    sentence: str
+    """The same in words, with the reason."""
+    version: int | None = None
+    """Version of the weights that the step began with."""
+    num_updates: int | None = None
+    """Updates that the step had taken when it computed the log-probs; the entropies are of the
+    update that learned from the rollout."""
+    advantage: float | None = None
+
+
+class TokenPage(Payload):
+    """One page of a rollout's tokens, with figures over all of them."""
+
+    object: Literal["tokens"] = "tokens"
+    run_id: str
+    rollout_id: str
+    step: int
+    num_tokens: int
+    """Of the whole trajectory."""
+    has_texts: bool
+    """False where the trainer stored no texts of tokens, as it did not do before."""
+    learner: TokenLearner
+    turns: list[TokenTurn]
+    largest_gaps: list[TokenPayload]
+    """The 20 tokens about which engine and learner disagree most, that one first."""
+    data: list[TokenPayload]
+    next_start: int | None
+    """`start` of the next page; null on the last one."""

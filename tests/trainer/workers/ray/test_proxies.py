@@ -74,7 +74,7 @@ class Rank:
 
     def __init__(self, outcome: object, delay_s: float = 0.0) -> None:
         self._outcome, self._delay_s = outcome, delay_s
-        self.logprobs = self
+        self.logprobs = self.take_token_values = self
 
     def remote(self, *_: object) -> Any:
         async def answer() -> object:
@@ -112,6 +112,11 @@ async def test_a_rank_that_fails_is_the_cause_and_those_that_wait_for_it_are_not
     with pytest.raises(error, match=message):
         await asyncio.wait_for(learner.logprobs((1, 2)), 5.0)
     assert (await RemoteLearner([ANSWERS, ANSWERS], 1).logprobs((1, 2))).shape == (1,)
+
+
+async def test_the_values_of_all_ranks_are_those_of_the_learner() -> None:
+    learner = RemoteLearner([Rank(("a", "b")), Rank(()), Rank(("c",))], 1)
+    assert await learner.take_token_values() == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("method", ["begin_save", "write_weights", "finish_save"])

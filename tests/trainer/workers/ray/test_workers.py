@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import signal
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from hillclimb.protocol.events import (
     TrainerStarted,
 )
 from hillclimb.protocol.outcomes import StopReason
+from hillclimb.protocol.payloads.results.rollouts import StoredTokenValues
 from tests.trainer.fixtures.scripted import CountingProvider, solved_by_done
 from tests.trainer.fixtures.short_run import ShortRun
 from trainer.engines.canary import canary_gap
@@ -55,6 +57,13 @@ def a_run(root: Path, *, steps: int = 4, ranks: int = 2) -> ShortRun:
         schedule={"total_steps": steps},
         eval={"before_training": False, "interval": 0},
     )
+
+
+def states_of(run: ShortRun, step: int) -> set[str]:
+    """States of the rollouts in the file of the learner's values of a step, of both ranks."""
+    key = f"runs/{run.run_id}/attempt-1/token-values/step-{step:06d}-train-train.jsonl.gz"
+    lines = gzip.decompress(run.store.get(key)).splitlines()
+    return {StoredTokenValues.model_validate_json(line).state for line in lines}
 
 
 async def with_events(
@@ -103,6 +112,7 @@ async def test_a_run_goes_on_without_engine_and_rollout_worker_and_ends_without_
     took = {each.phase: each.seconds for each in started.startup}
     assert set(took) == phases
     assert took["ray"] > 0.0
+    assert "learned" in set().union(*(states_of(run, step) for step in (1, 2, 3)))
     said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
     assert any(message.startswith("engine 0 died") for message in said)
     assert any(message.startswith("rollout worker 0 died") for message in said)

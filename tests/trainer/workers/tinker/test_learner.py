@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -230,3 +231,25 @@ def test_an_adapter_that_cannot_be_copied_leaves_the_checkpoint_for_later(
     listed = rest.list_checkpoints(learner._training.model_id).result(60.0).checkpoints
     assert listed == []
     learner.begin_save(tmp_path)()
+
+
+async def test_the_values_of_tokens_are_the_servers_log_probs_without_entropies(
+    tmp_path: Path,
+) -> None:
+    write_model(tmp_path / "model")
+    given = batch()
+    (part,) = given.mini_batches
+    halves = Batch(mini_batches=(part[:3], part[3:]))
+    with tinker_server(tmp_path / "model", tmp_path / "state") as url:
+        service = open_service(url)
+        learner = make_learner(service, keeps_token_values=True)
+        await learner.step(halves)
+        values = await learner.take_token_values()
+        assert await learner.take_token_values() == ()
+        service.close()
+    assert [each.num_updates for each in values] == [0] * 3 + [1] * 4
+    assert {each.entropies for each in values} == {None}
+    for sequence, each in zip(part, values, strict=True):
+        gaps = struct.unpack(f"<{sequence.num_actions}e", each.gaps)
+        # Sampled by the weights that the first mini-batch was scored with, at temperature 1.
+        assert (max(map(abs, gaps)) < 1e-3) == (each.num_updates == 0)

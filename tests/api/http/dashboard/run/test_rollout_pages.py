@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from hillclimb.blobs.disk import DiskStore
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
-from tests.api.http.dashboard.stored import sign_in, store_trajectories
+from tests.api.http.dashboard.stored import TURNS, sign_in, store_trajectories
 
 FIRST = "1/0/eval/sampled/booking/eval/t/0/0"
 
@@ -102,6 +103,40 @@ def test_two_rollouts_stand_side_by_side_also_of_two_runs(
     page = browser.get(f"/runs/{run_id}/rollouts/{FIRST}", params=query)
     assert page.text.count('<article class="rollout"') == 2
     assert "The conversation is not in the store" in page.text
+
+
+@pytest.mark.parametrize(
+    ("second", "sentence"),
+    [
+        (TURNS, "The policy said and called the same in every turn."),
+        (TURNS[:2], "They differ from turn 3 on: turns 1 to 2 are the same."),
+        ((TURNS[0], TURNS[2]), "They differ from turn 2 on: turn 1 is the same."),
+        (TURNS[1:], "They differ from the first turn on."),
+    ],
+)
+def test_two_rollouts_of_a_task_say_where_they_differ(
+    story: Story,
+    browser: httpx.Client,
+    run_id: str,
+    blobs: DiskStore,
+    second: Sequence[dict[str, Any]],
+    sentence: str,
+) -> None:
+    other = story.running()
+    story.push(other, story.evaluation(other, 0, {"booking": 1.0}, tasks=4))
+    store_trajectories(blobs, other, ["booking-0"], second)
+    query = {"beside": FIRST, "beside_run": other}
+    page = browser.get(f"/runs/{run_id}/rollouts/{FIRST}", params=query)
+    assert sentence in text_of(page)
+
+
+def test_rollouts_of_two_tasks_are_not_compared(browser: httpx.Client, run_id: str) -> None:
+    query = {"beside": FIRST.replace("t/0", "t/1")}
+    page = browser.get(f"/runs/{run_id}/rollouts/{FIRST}", params=query)
+    assert "These are rollouts of two tasks." in page.text
+    assert "They differ" not in page.text
+    alone = browser.get(f"/runs/{run_id}/rollouts/{FIRST}")
+    assert "These are rollouts of two tasks." not in alone.text
 
 
 def test_what_an_environment_answers_is_text(

@@ -1,0 +1,1 @@
+"""Routes of rollouts: outcomes, trajectories, tokens."""

@@ -1,0 +1,1 @@
+"""Rollouts beyond their list: groups, files in bulk, and the tokens of one."""
