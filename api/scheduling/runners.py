@@ -145,10 +145,12 @@ def report_end(
 
     Raises AttemptNotFound for an attempt that this runner never claimed.
     """
-    run = store.lock_run(session, store.get_attempt(session, attempt_id).run_id)
     attempt = store.get_attempt(session, attempt_id)
+    # Before anything is locked: a foreign run must not wait for this request.
     if attempt.runner_id != runner.id:
         raise AttemptNotFound(f"Runner {runner.name} has no attempt {attempt_id!r}.")
+    run = store.lock_run(session, attempt.run_id)
+    attempt = store.get_attempt(session, attempt_id)
     attempts.report_end(session, run, attempt, body, actor=f"runner:{runner.name}", now=now)
     return run
 

@@ -119,7 +119,7 @@ class Client(Results):
         return self._http.get(PresetPayload, f"/v1/presets/{quoted(name)}", {"cloud": cloud})
 
     def session_url(self, path: str) -> str:
-        """Return a link that logs a browser in once and opens `path`."""
+        """Return a link whose page has a button that signs a browser in once and opens `path`."""
         code = self._http.request(SessionCodePayload, "POST", "/v1/session-codes").code
         return str(httpx.URL(f"{self.url}/login", params={"code": code, "next": path}))
 

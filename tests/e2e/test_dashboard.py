@@ -12,6 +12,7 @@ from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
 from tests.api.http.dashboard.stored import store_trajectories
+from tests.e2e.signed_in import signed_in
 from tests.e2e.test_run_page import CHROMIUM, browse, visible_text
 
 __all__ = ["blobs", "served", "story", "story_url"]
@@ -35,9 +36,8 @@ def run_id(story: Story, blobs: DiskStore) -> str:
 
 
 def visit(served: Served, profile: Path, path: str, *flags: str) -> str:
-    with served.client() as client:
-        code = client.post("/v1/session-codes").json()["code"]
-    return browse(f"{served.url}/login?code={code}&next={path}", profile, *flags)
+    with signed_in(served, path) as url:
+        return browse(url, profile, *flags)
 
 
 def test_the_list_fetches_verdicts(served: Served, run_id: str, tmp_path: Path) -> None:

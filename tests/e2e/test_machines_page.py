@@ -10,6 +10,7 @@ from tests.api.clusters.cluster_story import rented
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
+from tests.e2e.signed_in import signed_in
 from tests.e2e.test_run_page import CHROMIUM, browse, visible_text
 
 __all__ = ["blobs", "served", "story", "story_url"]
@@ -23,11 +24,8 @@ def test_a_rented_run_shows_machines_and_money(
     story: Story, served: Served, tmp_path: Path
 ) -> None:
     run_id = rented(story, hours=2.0, eta_s=3600.0, budget={"usd": 60.0})
-    with served.client() as client:
-        code = client.post("/v1/session-codes").json()["code"]
-    text = visible_text(
-        browse(f"{served.url}/login?code={code}&next=/runs/{run_id}", tmp_path / "profile")
-    )
+    with signed_in(served, f"/runs/{run_id}") as url:
+        text = visible_text(browse(url, tmp_path / "profile"))
     assert "nebius · eu-north1" in text
     assert "of $60.00" in text
     assert "no H100 left in us-west-1" in text

@@ -12,6 +12,7 @@ import pytest
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
+from tests.e2e.signed_in import signed_in
 
 __all__ = ["blobs", "served", "story", "story_url"]
 
@@ -52,11 +53,8 @@ def test_a_running_run_shows_its_figures(story: Story, served: Served, tmp_path:
     story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.2, "github": 0.95}))
     for step in (1, 2, 3):
         story.push(run_id, story.step(run_id, step, {"booking": 0.5, "github": 0.95}))
-    with served.client() as client:
-        code = client.post("/v1/session-codes").json()["code"]
-    text = visible_text(
-        browse(f"{served.url}/login?code={code}&next=/runs/{run_id}", tmp_path / "profile")
-    )
+    with signed_in(served, f"/runs/{run_id}") as url:
+        text = visible_text(browse(url, tmp_path / "profile"))
     assert "running" in text
     assert "3 / 40" in text
     assert "booking" in text

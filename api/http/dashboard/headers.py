@@ -6,6 +6,7 @@ PAGE_HEADERS = {
         " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # Not no-referrer: then our own forms would say `Origin: null`, as those of other sites may.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }

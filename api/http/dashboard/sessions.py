@@ -14,7 +14,7 @@ import json
 import secrets
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from api.tables import ApiKey, Person, SessionCode
@@ -26,6 +26,7 @@ SESSION_S = 12 * 3600
 CODE_S = 300
 PURPOSE = b"hillclimb browser session v1\n"
 """Part of what is signed: other signatures with the same secret are no sessions."""
+USED = "This link was used before or has expired: create a new one."
 FORM_PURPOSE = b"hillclimb form v1\n"
 """The same of the tokens of forms."""
 
@@ -94,6 +95,15 @@ def mint_code(session: Session, principal: Principal, *, now: datetime) -> str:
     return code
 
 
+def principal_of_code(session: Session, code: str, *, now: datetime) -> Principal:
+    """Return whom a code signs in, and leave it valid; raises NotAuthenticated."""
+    valid = (SessionCode.sha256 == _digest(code), SessionCode.expires_at >= now)
+    key_id = session.scalar(select(SessionCode.key_id).where(*valid))
+    if key_id is None:
+        raise NotAuthenticated(USED)
+    return _principal(session, key_id, now=now)
+
+
 def redeem_code(session: Session, code: str, *, now: datetime) -> Principal:
     """Redeem a code and return its principal; raises NotAuthenticated for an invalid one."""
     key_id = session.scalar(
@@ -102,7 +112,7 @@ def redeem_code(session: Session, code: str, *, now: datetime) -> Principal:
         .returning(SessionCode.key_id)
     )
     if key_id is None:
-        raise NotAuthenticated("This link was used before or has expired: create a new one.")
+        raise NotAuthenticated(USED)
     return _principal(session, key_id, now=now)
 
 

@@ -13,8 +13,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from api.notices.errors import LinkCodeRejected, LinkNotFound
-from api.tables import SlackLink, SlackLinkCode
-from api.tables.access.identity import Principal, principal_of_key
+from api.tables import ApiKey, SlackLink, SlackLinkCode
+from api.tables.access.identity import NotAllowed, Principal, Scope, principal_of_key
 
 CODE_S = 600
 """A code has to be used within this time (seconds)."""
@@ -92,16 +92,23 @@ def list_links(session: Session, project_id: str) -> Sequence[SlackLink]:
     return session.scalars(query.limit(MAX_LISTED)).all()
 
 
-def remove_link(session: Session, project_id: str, user: SlackUser) -> None:
-    """End a link of the project; raises LinkNotFound."""
-    removed = session.scalar(
-        delete(SlackLink)
-        .where(SlackLink.team_id == user.team_id, SlackLink.user_id == user.user_id)
-        .where(SlackLink.project_id == project_id)
-        .returning(SlackLink.user_id)
-    )
-    if removed is None:
+def remove_link(session: Session, caller: Principal, user: SlackUser) -> None:
+    """End a link of the caller's own key or person; an admin may end every link of the project.
+
+    Raises LinkNotFound and NotAllowed.
+    """
+    link = session.get(SlackLink, (user.team_id, user.user_id), with_for_update=True)
+    if link is None or link.project_id != caller.project_id:
         raise LinkNotFound(f"The project has no link of user {user.user_id} of {user.team_id}.")
+    owner = session.get_one(ApiKey, link.key_id).person_id
+    is_own = link.key_id == caller.key_id or (owner is not None and owner == caller.person_id)
+    if not is_own and Scope.ADMIN.value not in caller.scopes:
+        raise NotAllowed(
+            f"The link of user {user.user_id} is that of another key: its owner ends it, or an"
+            " admin of the project."
+        )
+    session.delete(link)
+    session.flush()
 
 
 def remove_links_of_team(session: Session, team_id: str) -> None:

@@ -25,7 +25,7 @@ from hillclimb.client.connection import (
 @click.option("--print", "only_prints", is_flag=True, help="Print the link, open no browser.")
 @command
 def open_page(*, run_id: str | None, only_prints: bool, as_json: bool) -> None:
-    """Open the page of RUN, or the list of runs, in a browser that is signed in by the link.
+    """Open the page of RUN, or the list of runs, in a browser that the link's button signs in.
 
     The link works once and for a few minutes: it needs no key, so share it with nobody.
     """

@@ -38,12 +38,14 @@ def load_policy(directory: Path, spec: ModelSpec | None = None) -> Qwen3ForCausa
     config = load_config(directory, spec)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        # Without the report, transformers fills in missing weights with random numbers.
+        # Weights in pickles are not read. Without the report, transformers fills in missing weights
+        # with random numbers.
         loading: Any = Qwen3ForCausalLM.from_pretrained(
             directory,
             config=config,
             dtype=torch.float32,
             local_files_only=True,
+            use_safetensors=True,
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as fault:

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
 
 from trainer.errors import CheckpointError
+from trainer.learners.saved.metadata import TensorReader
 
 _WEIGHTS, _OPTIMIZER, _RNG, _COUNTERS = "weights", "optimizer", "torch_rng", "counters"
 _START, _ADAPTER = "start", "adapter"
@@ -101,14 +101,14 @@ def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
             checkpoint without these two digests is accepted.
     """
     try:
-        saved = FileSystemReader(str(directory)).read_metadata().state_dict_metadata
+        saved = TensorReader(str(directory)).read_metadata().state_dict_metadata
         target = _targets(state, saved)
         fixed = {key: value for key, value in state.fixed().items() if key in saved}
         if fixed:
             stored = {key: torch.zeros_like(value) for key, value in fixed.items()}
-            load(stored, checkpoint_id=str(directory), process_group=group)
+            load(stored, storage_reader=TensorReader(str(directory)), process_group=group)
             _refuse_others(stored, fixed)
-        load(target, checkpoint_id=str(directory), process_group=group)
+        load(target, storage_reader=TensorReader(str(directory)), process_group=group)
     except (CheckpointException, OSError, RuntimeError, ValueError, KeyError, EOFError,
             pickle.UnpicklingError) as fault:  # fmt: skip
         # CheckpointException is torch's, of several ranks' faults, and no Exception.

@@ -60,10 +60,13 @@ def list_links(services: ServicesDep, caller: Reader) -> SlackLinkList:
 def delete_link(
     services: ServicesDep, caller: Writer, team_id: SlackId, user_id: SlackId
 ) -> SlackLinkList:
-    """End a link, so that the user's next command is refused, and return the other links."""
+    """End a link of one's own, so that the user's next command is refused; return the others.
+
+    Links of other keys end by a key with the scope `admin`.
+    """
     user = SlackUser(team_id=team_id, user_id=user_id)
     with services.database.transaction() as session:
-        links.remove_link(session, caller.project_id, user)
+        links.remove_link(session, caller, user)
         return _links(session, caller.project_id)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -14,8 +16,11 @@ from api.http.dashboard.sessions import (
     CODE_S,
     COOKIE,
     SESSION_S,
+    check_form_token,
+    form_token,
     mint_code,
     open_session,
+    principal_of_code,
     read_session,
     redeem_code,
 )
@@ -29,6 +34,8 @@ from hillclimb.protocol.payloads.projects.service import SessionCodePayload
 
 router = APIRouter(tags=["browser"])
 
+PAGE_COOKIE = "hillclimb_sign_in"
+"""Cookie of a browser that shows the page of a sign-in link."""
 KeyHolder = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
 
 
@@ -40,7 +47,10 @@ KeyHolder = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
     responses={**documented(KINDS[NotAuthenticated])},
 )
 def create_session_code(services: ServicesDep, caller: KeyHolder) -> SessionCodePayload:
-    """Return a code for `GET /login?code=…&next=/runs/…`; it works once, within `expires_in_s`."""
+    """Return a code for `GET /login?code=…&next=/runs/…`; it works once, within `expires_in_s`.
+
+    The page has a button, which redeems the code: a link alone changes nobody's session.
+    """
     with services.database.transaction() as session:
         code = mint_code(session, caller, now=utc_now())
     return SessionCodePayload(
@@ -57,29 +67,83 @@ def login_page(
     code: Annotated[str | None, Query(max_length=100)] = None,
     next: Annotated[str, Query(max_length=300)] = "/",
 ) -> Response:
-    """Show the form, or redeem a code and redirect."""
+    """Show the form; with a code, a page that says who it signs in, and its button.
+
+    A link that signed in by itself would let anybody put a browser into a session of theirs.
+    """
     if code is None:
         return form(next, has_provider=services.provider is not None)
     try:
         with services.database.transaction() as session:
-            principal = redeem_code(session, code, now=utc_now())
+            principal = principal_of_code(session, code, now=utc_now())
     except NotAuthenticated as error:
         return form(next, problem=str(error), has_provider=services.provider is not None)
-    return _enter(request, services, principal, next)
+    return _confirm(request, services, principal, code, next)
 
 
 @router.post("/login", include_in_schema=False)
 def login(request: Request, services: ServicesDep, body: RawBody) -> Response:
-    """Exchange the form's API key for a session."""
+    """Exchange the form's API key, or the code of a link, for a session."""
     fields = parse_qs(body.decode(errors="replace"))
-    key, target = fields.get("key", [""])[0].strip(), fields.get("next", ["/"])[0]
+    target, code = fields.get("next", ["/"])[0], fields.get("code", [""])[0]
     try:
-        with services.database.transaction() as session:
-            principal = authenticate(session, key, now=utc_now())
+        principal = _sign_in(request, services, fields, code)
         principal.require(Scope.RUNS_READ)
     except NotAuthenticated as error:
         return form(target, problem=str(error), has_provider=services.provider is not None)
     return _enter(request, services, principal, target)
+
+
+def _sign_in(
+    request: Request, services: Services, fields: Mapping[str, Sequence[str]], code: str
+) -> Principal:
+    """Return whom the form signs in; raises NotAuthenticated."""
+    _refuse_foreign_origin(request, services)
+    with services.database.transaction() as session:
+        if not code:
+            key = fields.get("key", [""])[0].strip()
+            return authenticate(session, key, now=utc_now())
+        token, seen = fields.get("token", [""])[0], request.cookies.get(PAGE_COOKIE, "")
+        if not seen:
+            raise NotAuthenticated("Open the link again, and press its button in the same browser.")
+        check_form_token(seen + code, token, secret=services.cursor_secret)
+        return redeem_code(session, code, now=utc_now())
+
+
+def _refuse_foreign_origin(request: Request, services: Services) -> None:
+    """Raise NotAuthenticated for a form that a page of another site has sent."""
+    origin = request.headers.get("origin")
+    # Hosts without schemes: behind a proxy that ends TLS, the request has come by http.
+    own = {request.url.netloc, urlsplit(services.settings.link_base).netloc}
+    if origin is not None and urlsplit(origin).netloc not in own:
+        raise NotAuthenticated("The form is not of this site: sign in on this page.")
+
+
+def _confirm(
+    request: Request, services: Services, principal: Principal, code: str, target: str
+) -> Response:
+    """Return the page of a link; its button works in the browser that has opened the page."""
+    nonce = secrets.token_urlsafe(24)
+    page = render_page(
+        "confirm_sign_in",
+        signed_in=False,
+        next=local(target),
+        code=code,
+        token=form_token(nonce + code, secret=services.cursor_secret),
+        key_name=principal.key_name,
+        project=principal.project_id,
+    )
+    response = HTMLResponse(page, headers=PAGE_HEADERS)
+    response.set_cookie(
+        PAGE_COOKIE,
+        nonce,
+        max_age=CODE_S,
+        path="/login",
+        httponly=True,
+        samesite="strict",
+        secure=is_secure(request, services),
+    )
+    return response
 
 
 @router.post("/logout", include_in_schema=False)

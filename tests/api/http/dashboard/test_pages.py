@@ -77,11 +77,58 @@ def test_a_code_signs_in_once(story: Story, served: Served) -> None:
         minted = client.post("/v1/session-codes").json()
     path = f"/login?code={minted['code']}&next=/runs/{run_id}"
     with served.browser() as first, served.browser() as second:
-        assert first.get(path).headers["location"] == f"/runs/{run_id}"
+        assert press(first, path).headers["location"] == f"/runs/{run_id}"
         assert first.get(f"/runs/{run_id}").status_code == 200
         assert second.get(path).status_code == 401
         assert second.get(f"/runs/{run_id}").status_code == 303
     assert minted["login_url"].endswith(f"/login?code={minted['code']}")
+
+
+def press(browser: httpx.Client, path: str, **changes: str) -> httpx.Response:
+    """Open the page of a sign-in link and press its button, with changed fields or headers."""
+    page = browser.get(path)
+    assert page.status_code == 200, page.text
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page.text))
+    return browser.post("/login", data=fields | changes)
+
+
+def test_a_link_alone_changes_no_session(story: Story, served: Served) -> None:
+    """The link of an attacker who wants somebody to work in the attacker's own project."""
+    run_id = story.running()
+    with served.client(served.stranger_key) as attacker:
+        code = attacker.post("/v1/session-codes").json()["code"]
+    with served.browser() as browser:
+        sign_in(served, browser)
+        page = browser.get(f"/login?code={code}&next=/")
+        assert "hillclimb_session" not in page.headers.get("set-cookie", "")
+        assert "prj_stranger" in page.text
+        assert "A session that this browser has already ends" in page.text
+        assert browser.get(f"/runs/{run_id}").status_code == 200
+
+
+def test_the_button_of_a_link_works_in_the_browser_that_opened_it_alone(
+    story: Story, served: Served
+) -> None:
+    """A page of another site posts the code and a token that it got itself, without our cookie."""
+    with served.client() as client:
+        code = client.post("/v1/session-codes").json()["code"]
+    path = f"/login?code={code}"
+    with served.browser() as other, served.browser() as browser:
+        foreign = dict(re.findall(r'name="(\w+)" value="([^"]*)"', other.get(path).text))
+        assert browser.post("/login", data=foreign).status_code == 401
+        assert press(browser, path, token=foreign["token"]).status_code == 401
+        assert press(browser, path).status_code == 303
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_a_form_of_another_site_signs_nobody_in(served: Served, origin: str) -> None:
+    with served.browser() as browser:
+        form = {"key": served.key, "next": "/"}
+        answer = browser.post("/login", data=form, headers={"Origin": origin})
+        assert answer.status_code == 401
+        assert "set-cookie" not in answer.headers
+        own = browser.post("/login", data=form, headers={"Origin": served.url})
+        assert own.status_code == 303
 
 
 def test_a_session_reads_the_api_and_the_stream_but_changes_nothing(

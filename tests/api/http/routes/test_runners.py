@@ -3,11 +3,16 @@
 import httpx
 import pytest
 
+from api.runs.errors import AttemptNotFound
 from api.runs.journal import utc_now
 from api.runs.store import lock_run
+from api.scheduling import runners
 from api.scheduling.advance import advance
+from api.tables.database import Database
+from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import Event, IngestBatch
-from hillclimb.protocol.launch import LaunchPlan, RegisteredRunner
+from hillclimb.protocol.launch import EndReport, LaunchPlan, RegisteredRunner, RegisterRunner
+from tests.api.fixtures.migrated import OTHER_PROJECT
 from tests.api.fixtures.stage import Stage
 from tests.api.http.conftest import RUNNER_TOKEN, RememberingBell, bearer
 from tests.fixtures.factories import ended, phase, spec_body, started
@@ -140,3 +145,27 @@ async def test_a_bad_event_is_pointed_at_and_nothing_is_recorded(
     assert answer.json()["errors"][0]["pointer"].startswith("/events/1")
     run = (await client.get(f"/v1/runs/{plan.run_id}")).json()
     assert run["status"] == "starting"
+
+
+async def test_a_runner_neither_ends_nor_waits_for_a_run_of_another_project(
+    client: httpx.AsyncClient, stage: Stage, database: Database, database_url: str
+) -> None:
+    _, plan = await launch(client, stage)
+    register_foreign = RegisterRunner(name="box", hostname="box", slots=1)
+    now = utc_now()
+    end = EndReport(reason=ReasonCode.COMPLETED, message="gone")
+    with database.transaction() as session:
+        foreign = runners.register(session, OTHER_PROJECT, register_foreign, now=now).id
+    impatient = Database(database_url, lock_timeout_s=0.2)
+
+    def report() -> None:
+        with impatient.transaction() as other:
+            runner = runners.get_runner(other, OTHER_PROJECT, foreign)
+            runners.report_end(other, runner, plan.attempt_id, end, now=now)
+
+    with database.transaction() as session:
+        lock_run(session, plan.run_id)
+        with pytest.raises(AttemptNotFound):
+            report()
+    impatient.close()
+    assert (await client.get(f"/v1/runs/{plan.run_id}")).json()["status"] == "starting"

@@ -11,11 +11,14 @@ from fastapi import FastAPI
 from api.http.slack.commands import COMMANDS as KNOWN
 from api.http.slack.processing import process_due
 from api.tables import SlackRequest
+from api.tables.access.identity import Scope, ensure_key
 from api.tables.database import Database
 from tests.api.http.conftest import READ_ONLY, STRANGER, RememberingBell, bearer
 from tests.api.http.slack.conftest import EVENTS, Person, buttons, send
 from tests.fixtures.factories import spec_body
 from tests.fixtures.fake_slack import CHANNEL, TEAM, Failure, FakeSlack, sign
+
+COLLEAGUE = "hc_colleague_" + "c" * 51
 
 
 async def submit(client: httpx.AsyncClient, name: str, **more: object) -> str:
@@ -37,7 +40,7 @@ async def test_without_a_link_only_help_and_link_work(anna: Person, slack: FakeS
 
 
 async def test_a_link_code_works_once_and_ends_with_its_link(
-    anna: Person, ben: Person, client: httpx.AsyncClient
+    anna: Person, ben: Person, client: httpx.AsyncClient, database: Database
 ) -> None:
     code = (await client.post("/v1/slack/link-codes")).json()["code"]
     assert "act as the key `bootstrap`" in (await anna.say(f"link {code.lower()}"))["text"]
@@ -47,7 +50,12 @@ async def test_a_link_code_works_once_and_ends_with_its_link(
     strange = await client.delete(f"/v1/slack/links/{TEAM}/U0ANNA", headers=bearer(STRANGER))
     assert strange.status_code == 404
     assert (await client.get("/v1/slack/links", headers=bearer(STRANGER))).json()["data"] == []
-    assert (await client.delete(f"/v1/slack/links/{TEAM}/U0ANNA")).json()["data"] == []
+    with database.transaction() as session:
+        ensure_key(session, COLLEAGUE, name="colleague", scopes=[Scope.RUNS_READ, Scope.RUNS_WRITE])
+    path = f"/v1/slack/links/{TEAM}/U0ANNA"
+    colleague = await client.delete(path, headers=bearer(COLLEAGUE))
+    assert (colleague.status_code, colleague.json()["code"]) == (403, "not_allowed")
+    assert (await client.delete(path)).json()["data"] == []
     assert "not linked" in (await anna.say("runs"))["text"]
 
 
