@@ -168,6 +168,8 @@ class ProjectSecret(Created, Base):
     """Number of the value: 1 is the first."""
     created_by: Mapped[str]
     updated_by: Mapped[str]
+    hosts: Mapped[list[str]] = mapped_column(ARRAY(String()), server_default=text("'{}'"))
+    """Hosts to which specs may send it; none: only the platform that the variable is named for."""
     updated_at: Mapped[datetime]
     used_at: Mapped[datetime | None]
     """When an attempt last received it."""

@@ -40,6 +40,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "project_quotas": frozenset(
         {"queued_runs", "running_runs", "submissions_per_hour", "dataset_bytes"}
     ),
+    "project_secrets": frozenset({"hosts", "version"}),
     "projects": frozenset({"name"}),
     "budget_extensions": frozenset({"run_id", "usd", "hours"}),
     "runs": frozenset({"name", "status", "desired_state"}),
