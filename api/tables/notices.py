@@ -70,6 +70,10 @@ class Webhook(Created, Base):
     key_id: Mapped[str]
     """The master key that decrypts the signing secret."""
     ciphertext: Mapped[bytes] = mapped_column(LargeBinary)
+    previous_key_id: Mapped[str | None]
+    previous_ciphertext: Mapped[bytes | None] = mapped_column(LargeBinary)
+    previous_until: Mapped[datetime | None]
+    """Until then the secret before the rotation signs every message too."""
     is_enabled: Mapped[bool]
     disabled_reason: Mapped[str | None]
     failing_since: Mapped[datetime | None]

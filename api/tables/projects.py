@@ -84,6 +84,8 @@ class ProjectMember(Created, Base):
     person_id: Mapped[str] = mapped_column(ForeignKey("people.id"), primary_key=True, index=True)
     role: Mapped[str]
     added_by: Mapped[str]
+    accepted_at: Mapped[datetime | None]
+    """When the person accepted; before, the project sees no more of them than it entered itself."""
 
 
 class ProjectQuota(Base):

@@ -255,5 +255,6 @@ PERMISSIONS: Mapping[str, Access] = {
     "DELETE /v1/webhooks/{webhook_id}": ADMIN,
     "GET /v1/webhooks/{webhook_id}/deliveries": READ,
     "POST /v1/webhooks/{webhook_id}/test": ADMIN,
+    "POST /v1/webhooks/{webhook_id}/rotate": ADMIN,
     "GET /v1/whoami": READ,
 }

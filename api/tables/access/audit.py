@@ -44,7 +44,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "projects": frozenset({"name"}),
     "budget_extensions": frozenset({"run_id", "usd", "hours"}),
     "runs": frozenset({"name", "status", "desired_state"}),
-    "webhooks": frozenset({"events", "is_enabled", "description"}),
+    "webhooks": frozenset({"events", "is_enabled", "description", "previous_until"}),
 }
 
 
