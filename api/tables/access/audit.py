@@ -35,7 +35,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "experiments": frozenset({"key", "parent_id"}),
     "guard_trips": frozenset({"guard", "acknowledged_at"}),
     "issues": frozenset({"title", "severity", "resolution", "closed_at"}),
-    "members": frozenset({"role"}),
+    "members": frozenset({"role", "accepted_at"}),
     "project_limits": frozenset({"usd", "hours", "max_clusters"}),
     "project_quotas": frozenset(
         {"queued_runs", "running_runs", "submissions_per_hour", "dataset_bytes"}
