@@ -8,6 +8,8 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from hillclimb.blobs.allowed import NoAddress, place_of
+from hillclimb.spec.hosts import OPERATORS_HOSTS, hosts_by_variable
 from hillclimb.spec.monitoring.reporting import SlackChannel
 from hillclimb.spec.rules.project_defaults import DefaultValues
 
@@ -55,6 +57,10 @@ class Settings(BaseSettings):
     slack_channel: Annotated[SlackChannel | None, Field(alias="HILLCLIMB_SLACK_CHANNEL")] = None
     """The channel of runs for which neither the spec nor the project's defaults name one, such as
     `#fleet-training-runs`; unset: they post nothing."""
+    slack_channels: Annotated[str, Field(alias="HILLCLIMB_SLACK_CHANNELS")] = ""
+    """`CHANNEL=PROJECT`, separated by spaces: which project's runs may post to a channel, by name
+    and, if it is used, by id too. A channel that is not listed is open to the project `default`
+    alone (docs/slack.md)."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """The address of Slack's Web API; tests set a fake one."""
     webhook_loopback: Annotated[bool, Field(alias="HILLCLIMB_WEBHOOK_LOOPBACK")] = False
@@ -92,6 +98,11 @@ class Settings(BaseSettings):
     by spaces, such as `s3://BUCKET/PREFIX` (also `?endpoint_url=…&region=…`) or `file:///DIR`;
     other addresses are rejected. Empty: only uploads are accepted."""
 
+    run_sources: Annotated[str, Field(alias="HILLCLIMB_RUN_SOURCES")] = ""
+    """Places that `model.source` and `sft.demonstrations` of a spec may name: prefixes separated by
+    spaces, such as `s3://BUCKET/PREFIX` or `file:///DIR` on the machines of trainers; other
+    addresses are rejected (docs/secrets.md). Empty: none. `hillclimb up` sets `file:///`."""
+
     clouds: Annotated[str, Field(alias="HILLCLIMB_CLOUDS")] = ""
     """The provider of clusters: `skypilot`, or `PACKAGE.MODULE:FACTORY` for one of your own
     (`worker/skypilot/port.py`); empty: none, and specs that need a cluster are rejected."""
@@ -103,7 +114,15 @@ class Settings(BaseSettings):
     """The blob store as nodes of clusters reach it; unset: `HILLCLIMB_BLOBS_URL`."""
     node_secrets: Annotated[str, Field(alias="HILLCLIMB_NODE_SECRETS")] = ""
     """Names, separated by spaces, of variables in the service's environment that trainers on rented
-    clusters receive: credentials of platforms and of the blob store (docs/nodes.md)."""
+    clusters receive where their run needs them: credentials of platforms and of the blob store
+    (docs/nodes.md)."""
+    run_secret_hosts: Annotated[str, Field(alias=OPERATORS_HOSTS)] = ""
+    """`RUN_SECRET_X=HOST,HOST`, separated by spaces: the hosts to which specs may send those of
+    `HILLCLIMB_NODE_SECRETS`; a runner reads a variable of the same name (docs/secrets.md)."""
+    node_images: Annotated[str, Field(alias="HILLCLIMB_NODE_IMAGES")] = ""
+    """Images (`docker:REGISTRY/NAME:TAG`) and, for `trainer.type: prebuilt`, interpreters
+    (`/PATH/python`) of nodes that specs may name, separated by spaces: their code gets the secrets
+    of `HILLCLIMB_NODE_SECRETS`. Empty: none, so nodes install the service's own wheel."""
     abandons_clusters: Annotated[bool, Field(alias="HILLCLIMB_ABANDON_CLUSTERS")] = False
     """Start without `HILLCLIMB_CLOUDS` although live clusters would not be terminated then."""
     reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False
@@ -124,6 +143,34 @@ class Settings(BaseSettings):
         if self.oidc_issuer is not None and self.oidc_client_id is None:
             raise ValueError("HILLCLIMB_OIDC_ISSUER needs HILLCLIMB_OIDC_CLIENT_ID")
         return self
+
+    @property
+    def channel_owners(self) -> dict[str, str]:
+        """The project of each channel in `HILLCLIMB_SLACK_CHANNELS`, by its name without `#`."""
+        entries = (each.partition("=") for each in self.slack_channels.split())
+        return {channel.removeprefix("#").lower(): project for channel, _, project in entries}
+
+    @model_validator(mode="after")
+    def _check_lists(self) -> Self:
+        hosts_by_variable(self.run_secret_hosts)
+        if not all(channel and project for channel, project in self.channel_owners.items()):
+            raise ValueError("HILLCLIMB_SLACK_CHANNELS lists CHANNEL=PROJECT, separated by spaces")
+        for prefix in self.run_sources.split():
+            try:
+                place_of(prefix)
+            except NoAddress as error:
+                raise ValueError(f"HILLCLIMB_RUN_SOURCES lists prefixes, and {error}") from error
+        return self
+
+    @property
+    def store_urls(self) -> tuple[str, ...]:
+        """The addresses of the blob store, for the service and for nodes."""
+        return tuple(each for each in (self.blobs_url, self.node_blobs_url) if each)
+
+    @property
+    def operators_hosts(self) -> dict[str, tuple[str, ...]]:
+        """The hosts to which specs may send each of the operator's secrets for nodes."""
+        return hosts_by_variable(self.run_secret_hosts)
 
     @property
     def run_defaults(self) -> DefaultValues:

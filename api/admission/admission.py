@@ -13,7 +13,8 @@ from api.admission import submit as submission
 from api.admission.defaults import with_defaults
 from api.admission.lineage.fork import ForkRequest, forked_spec
 from api.admission.lineage.resume import resume
-from api.admission.rental import RentalSettings, refuse_unrentable, rental_warnings, rents
+from api.admission.refusals.rental import RentalSettings, refuse_unrentable, rental_warnings, rents
+from api.admission.refusals.tenancy import TenancyRules
 from api.clusters import quotes
 from api.results.comparison.config_diff import config_diff
 from api.runs import store
@@ -57,17 +58,23 @@ class Admission:
     database: Database
     rental: RentalSettings
     describe: Describe
+    tenancy: TenancyRules
     defaults: DefaultValues = NO_DEFAULTS
     """The operator's, which go after those of the project."""
+
+    def from_channel(self, channel: str) -> Admission:
+        """Return the admission of a request that Slack says somebody sent from this channel."""
+        return replace(self, tenancy=self.tenancy.from_channel(channel))
 
     def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
         """Store a queued run; a repeated `request` returns the first response.
 
         The defaults of project and operator are applied first. Raises what `submit.submit` does,
-        DefaultsMisfit, NoEligibleHardware where this service cannot rent the run's nodes,
-        GrantExhausted, and IdempotencyKeyReused.
+        DefaultsMisfit, AddressRefused, NoEligibleHardware where this service cannot rent the run's
+        nodes, GrantExhausted, and IdempotencyKeyReused.
         """
         spec, _ = self._with_defaults(spec, caller)
+        self.tenancy.refuse_foreign(spec, caller.project_id)
         refuse_unrentable(spec, self.rental)
         self._request_prices(spec)
 
@@ -82,9 +89,19 @@ class Admission:
             return self._once(request, create)
 
     def submit_within(
-        self, session: Session, spec: RunSpec, caller: Principal, *, now: datetime
+        self,
+        session: Session,
+        spec: RunSpec,
+        caller: Principal,
+        *,
+        now: datetime,
+        parent: Run | None = None,
     ) -> Run:
-        """Store a queued run in the caller's transaction; raises as `submit`, without its key."""
+        """Store a queued run in the caller's transaction; raises as `submit`, without its key.
+
+        `parent` is the run of the same project whose spec it has, with changes.
+        """
+        self.tenancy.refuse_foreign(spec, caller.project_id, channel=_channel_of(parent))
         refuse_unrentable(spec, self.rental)
         skypilot = spec.backend.skypilot
         if skypilot is not None and rents(spec) and self.rental.clouds:
@@ -96,8 +113,12 @@ class Admission:
         return run
 
     def plan(self, spec: RunSpec, caller: Principal) -> submission.Plan:
-        """Return what submitting the spec would do; raises what `submit.plan` does."""
+        """Return what submitting the spec would do.
+
+        Raises what `submit.plan` does, and AddressRefused.
+        """
         spec, from_defaults = self._with_defaults(spec, caller)
+        self.tenancy.refuse_foreign(spec, caller.project_id)
         self._request_prices(spec)
         with self.database.transaction() as session:
             planned = submission.plan(
@@ -112,14 +133,16 @@ class Admission:
     def resume(self, run_id: str, caller: Principal, request: RequestKey | None) -> Admitted:
         """Resume a run from its newest checkpoint; a repeated `request` returns the first response.
 
-        Raises what `resume` does, RunNotFound, NoEligibleHardware where this service cannot rent
-        the run's nodes, and IdempotencyKeyReused.
+        Raises what `resume` does, RunNotFound, AddressRefused, NoEligibleHardware where this
+        service cannot rent the run's nodes, and IdempotencyKeyReused.
         """
 
         def resume_run(session: Session, now: datetime) -> tuple[Run, int]:
             run = store.lock_run(session, run_id, project_id=caller.project_id)
             store.refuse_imported(run, "be resumed")
-            refuse_unrentable(spec_of(run), self.rental)
+            spec = spec_of(run)
+            self.tenancy.refuse_foreign(spec, caller.project_id, channel=_channel_of(run))
+            refuse_unrentable(spec, self.rental)
             resumed = resume(session, run, actor=caller.actor, now=now)
             if resumed.id == run_id:
                 return resumed, OK
@@ -139,7 +162,7 @@ class Admission:
         def fork_run(session: Session, now: datetime) -> tuple[Run, int]:
             parent = store.get_run(session, caller.project_id, run_id)
             spec = forked_spec(session, parent, body)
-            return self.submit_within(session, spec, caller, now=now), CREATED
+            return self.submit_within(session, spec, caller, now=now, parent=parent), CREATED
 
         def describe(session: Session, run: Run) -> dict[str, Any]:
             parent = store.get_run(session, caller.project_id, run_id)
@@ -181,3 +204,9 @@ class Admission:
         if skypilot is not None and rents(spec) and self.rental.clouds:
             with self.database.transaction() as session:
                 quotes.request(session, skypilot, now=utc_now())
+
+
+def _channel_of(run: Run | None) -> str | None:
+    """Return the Slack channel of a stored spec; null without one."""
+    slack = (run.spec.get("notify") or {}).get("slack") if run is not None else None
+    return None if slack is None else str(slack["channel"])

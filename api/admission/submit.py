@@ -13,7 +13,7 @@ from api.admission import planning
 from api.admission.continuation import refuse_misfit, resolve_warm_start
 from api.admission.dataset.resolution import Resolution
 from api.admission.dataset.resolution import resolve as resolve_dataset
-from api.admission.rental import rents
+from api.admission.refusals.rental import rents
 from api.clusters import exclusions, quotes
 from api.clusters.quotes import Quotes
 from api.results.comparison.config_diff import IMPORTED_MODEL
@@ -84,6 +84,7 @@ def submit(
         NoEligibleHardware: no candidate can execute the run.
         QuotaExceeded: the project may not submit another run now.
         SecretMissing: the spec names a secret that the project does not have.
+        SecretNotForHost: the spec would send a secret to a host that it is not for.
     """
     _check_lineage(session, spec, project_id)
     spec = resolve_warm_start(session, spec, project_id)

@@ -57,6 +57,8 @@ class CreationContext:
     prefixes: tuple[str, ...]
     """Sources that the operator allows."""
     max_bytes: int
+    store_urls: tuple[str, ...] = ()
+    """Addresses of the blob stores: no source lies in one, whatever `prefixes` cover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +190,13 @@ def _build(
         blobs.fetch(context.store, snapshot.source_id, TASKS, source)
     else:
         address = str(order.request.source)
-        sources.fetch_source(address, context.prefixes, source, max_bytes=context.max_bytes)
+        sources.fetch_source(
+            address,
+            context.prefixes,
+            source,
+            max_bytes=context.max_bytes,
+            stores=context.store_urls,
+        )
     job = {
         "options": order.request.prepare_options(),
         "exclusions": [*_dumped(order.request.exclusions), *snapshot.in_force],

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from api.datasets.errors import DatasetTooLarge, SourceRefused
+from hillclimb.blobs.allowed import NoAddress, is_in_store
 from hillclimb.blobs.base import BlobMissing, StoreError, StoreRefused, checked_key
 from hillclimb.blobs.locate import open_store
 
@@ -30,15 +31,26 @@ def is_address(source: str) -> bool:
     return "://" in source
 
 
-def fetch_source(address: str, prefixes: Sequence[str], target: Path, *, max_bytes: int) -> None:
+def fetch_source(
+    address: str,
+    prefixes: Sequence[str],
+    target: Path,
+    *,
+    max_bytes: int,
+    stores: Sequence[str] = (),
+) -> None:
     """Write the file at an allowed address to `target`.
 
+    `stores` are the addresses of the blob stores, in which every project's files lie: none of them
+    is a source, whatever the prefixes cover.
+
     Raises:
-        SourceRefused: no prefix covers the address, or there is no file.
+        SourceRefused: no prefix covers the address, it lies in a blob store, or there is no file.
         DatasetTooLarge: the file exceeds the size limit of uploads.
         StoreError: the store does not answer.
     """
     store_url, key = _allowed(address, prefixes)
+    _refuse_stores(address, stores)
     source = open_store(store_url)
     try:
         if (size := source.size(key)) > max_bytes:
@@ -55,6 +67,18 @@ def fetch_source(address: str, prefixes: Sequence[str], target: Path, *, max_byt
             f"The service cannot read {address} (credentials, bucket or region): ask its operator,"
             " or upload the file."
         ) from error
+
+
+def _refuse_stores(address: str, stores: Sequence[str]) -> None:
+    try:
+        is_closed = is_in_store(address, stores)
+    except NoAddress as error:
+        raise SourceRefused(f"{error}.") from error
+    if is_closed:
+        raise SourceRefused(
+            f"{address} lies in the blob store of this service, which has the files of all"
+            " projects: upload the file, or name a version of a dataset (NAME@N)."
+        )
 
 
 def _allowed(address: str, prefixes: Sequence[str]) -> tuple[str, str]:

@@ -70,6 +70,7 @@ from api.results.errors import (
     TableRejected,
 )
 from api.runs.errors import (
+    AddressRefused,
     AttemptNotClaimed,
     AttemptNotFound,
     AttemptSuperseded,
@@ -108,6 +109,7 @@ from api.tables.access.identity import IdentityError, NotAllowed, NotAuthenticat
 from api.tables.access.secrets.errors import (
     SecretInUse,
     SecretMissing,
+    SecretNotForHost,
     SecretNotFound,
     SecretRejected,
     SecretsError,
@@ -212,6 +214,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     CheckpointNotFound: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_not_found", "No such checkpoint"
+    ),
+    AddressRefused: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "address_refused", "The project may not use the address"
     ),
     CheckpointMisfit: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_misfit", "The run does not fit the checkpoint"
@@ -340,6 +345,9 @@ KINDS: dict[type[Exception], Kind] = {
     SecretInUse: _kind(HTTPStatus.CONFLICT, "secret_in_use", "A run needs the secret"),
     SecretRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "secret_rejected", "The value cannot be stored"
+    ),
+    SecretNotForHost: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "secret_not_for_host", "The secret may not be sent there"
     ),
     SecretUnreadable: _kind(
         HTTPStatus.SERVICE_UNAVAILABLE,

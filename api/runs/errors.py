@@ -8,6 +8,7 @@ RunError
 ├── SpecOutdated           a spec stored by another version, which this one rejects
 ├── CheckpointNotFound     lineage.resumed_from names none of the project
 ├── CheckpointMisfit       the run cannot train on from the checkpoint that it names
+├── AddressRefused         the spec names a file or channel that its project may not use
 ├── ForkRejected           the changes of a fork are not valid
 ├── LeaseLost              another worker has the lease now
 ├── AttemptNotFound        no such attempt, or it is another runner's
@@ -68,6 +69,10 @@ class CheckpointNotFound(RunError):
 
 class CheckpointMisfit(RunError):
     """The run cannot train on from the checkpoint that `lineage.resumed_from` names."""
+
+
+class AddressRefused(RunError):
+    """The spec names a file or a channel that the operator has not opened to its project."""
 
 
 class DefaultsMisfit(RunError):

@@ -22,7 +22,7 @@ from api.runs.stored_spec import spec_of
 from api.scheduling import attempts
 from api.scheduling.attempts import AttemptEnd
 from api.tables import Attempt, Run, Runner
-from api.tables.access.secrets.errors import SecretMissing, SecretUnreadable
+from api.tables.access.secrets.errors import SecretMissing, SecretNotForHost, SecretUnreadable
 from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.access.secrets.store import secrets_of
 from api.tables.ids import new_id
@@ -118,7 +118,7 @@ def claim(
     try:
         spec = spec_of(run)
         secrets = secrets_of(session, keyring, spec, project_id=run.project_id, now=now)
-    except (SpecOutdated, SecretMissing, SecretUnreadable) as error:
+    except (SpecOutdated, SecretMissing, SecretNotForHost, SecretUnreadable) as error:
         # Scheduled before the service was updated, or before the operator lost a master key; left
         # there, it would block all others.
         end = AttemptEnd(reason=ReasonCode.SPEC_REJECTED, message=str(error))

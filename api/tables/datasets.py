@@ -35,10 +35,10 @@ class DatasetVersion(Created, Base):
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
     dataset_id: Mapped[str] = mapped_column(ForeignKey("datasets.id"))
     number: Mapped[int]
-    parent_id: Mapped[str | None] = mapped_column(ForeignKey("dataset_versions.id"))
+    parent_id: Mapped[str | None] = mapped_column(ForeignKey("dataset_versions.id"), index=True)
     digest: Mapped[str]
     """SHA-256 of the canonical rows and the split table; a run's spec contains it."""
     identity: Mapped[str]
@@ -67,7 +67,7 @@ class DatasetExclusion(Created, Base):
     __table_args__ = (UniqueConstraint("dataset_id", "scope", "key"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
     dataset_id: Mapped[str] = mapped_column(ForeignKey("datasets.id"))
     scope: Mapped[str]
     """`task` or `env`."""

@@ -36,7 +36,7 @@ class OutboxMessage(Created, Base):
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), index=True)
     webhook_id: Mapped[str | None] = mapped_column(ForeignKey("webhooks.id"))
     """The webhook that receives it; null: a message to Slack."""
@@ -70,6 +70,10 @@ class Webhook(Created, Base):
     key_id: Mapped[str]
     """The master key that decrypts the signing secret."""
     ciphertext: Mapped[bytes] = mapped_column(LargeBinary)
+    previous_key_id: Mapped[str | None]
+    previous_ciphertext: Mapped[bytes | None] = mapped_column(LargeBinary)
+    previous_until: Mapped[datetime | None]
+    """Until then the secret before the rotation signs every message too."""
     is_enabled: Mapped[bool]
     disabled_reason: Mapped[str | None]
     failing_since: Mapped[datetime | None]
@@ -109,7 +113,7 @@ class SlackLink(Created, Base):
     team_id: Mapped[str] = mapped_column(primary_key=True)
     user_id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
-    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"), index=True)
 
 
 class SlackLinkCode(Created, Base):
@@ -118,8 +122,8 @@ class SlackLinkCode(Created, Base):
     __tablename__ = "slack_link_codes"
 
     sha256: Mapped[str] = mapped_column(primary_key=True)
-    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
-    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"), index=True)
     expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
@@ -136,7 +140,7 @@ class SlackRequest(Created, Base):
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"))
+    project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"), index=True)
     """Project of the linked person; null for a person without a link."""
     signature: Mapped[str] = mapped_column(unique=True)
     """A second request with the same signature is a replay."""

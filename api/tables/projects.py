@@ -84,6 +84,8 @@ class ProjectMember(Created, Base):
     person_id: Mapped[str] = mapped_column(ForeignKey("people.id"), primary_key=True, index=True)
     role: Mapped[str]
     added_by: Mapped[str]
+    accepted_at: Mapped[datetime | None]
+    """When the person accepted; before, the project sees no more of them than it entered itself."""
 
 
 class ProjectQuota(Base):
@@ -149,8 +151,8 @@ class SessionCode(Created, Base):
     __tablename__ = "session_codes"
 
     sha256: Mapped[str] = mapped_column(primary_key=True)
-    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
-    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"), index=True)
     expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
@@ -166,6 +168,8 @@ class ProjectSecret(Created, Base):
     ciphertext: Mapped[bytes] = mapped_column(LargeBinary)
     version: Mapped[int]
     """Number of the value: 1 is the first."""
+    hosts: Mapped[list[str]] = mapped_column(ARRAY(String()), server_default=text("'{}'"))
+    """Hosts to which specs may send it; none: only the platform that the variable is named for."""
     created_by: Mapped[str]
     updated_by: Mapped[str]
     updated_at: Mapped[datetime]

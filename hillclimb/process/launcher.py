@@ -23,6 +23,8 @@ from hillclimb.process.redactor import with_secrets
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import EndReport, LaunchPlan
 from hillclimb.protocol.rundir import AttemptDir, PidRecord
+from hillclimb.spec.hosts import FOR_RUNS
+from hillclimb.spec.rules.addresses import Hosts, sent_variables
 
 WITHHELD_VARIABLES = frozenset(
     {"HILLCLIMB_RUNNER_TOKEN", "HILLCLIMB_SECRET_KEY", "HILLCLIMB_BOOTSTRAP_KEY", "DATABASE_URL"}
@@ -49,6 +51,9 @@ class Launcher:
     host: TrainerHost
     environment: Mapping[str, str] = field(repr=False)
     withheld: frozenset[str] = WITHHELD_VARIABLES
+    secret_hosts: Hosts | None = None
+    """Hosts to which specs may send the machine's `RUN_SECRET_…`: a trainer gets only those that it
+    sends there. None: all, because the service has chosen them already."""
 
     def prepare(self, plan: LaunchPlan) -> AttemptDir:
         """Create the attempt's directory with its spec. Raises OSError."""
@@ -89,6 +94,11 @@ class Launcher:
 
     def _trainer_environment(self, plan: LaunchPlan) -> dict[str, str]:
         variables = {k: v for k, v in self.environment.items() if k not in self.withheld}
+        if self.secret_hosts is not None:
+            sent = sent_variables(plan.spec, self.secret_hosts)
+            variables = {
+                k: v for k, v in variables.items() if not k.startswith(FOR_RUNS) or k in sent
+            }
         return with_secrets(variables, plan.secrets) | {
             "HILLCLIMB_INGEST_URL": plan.ingest_url,
             "HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Collection
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
+S3 = "s3://"
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,62}")
+OPERATORS_HOSTS = "HILLCLIMB_RUN_SECRET_HOSTS"
+"""The variable by which operators of runners and services say where their secrets may go."""
 FOR_RUNS = "RUN_SECRET_"
 """Prefix of the runner's variables that a spec may name; the runner's operator sets them."""
 
@@ -57,6 +62,53 @@ def refuse_overheard(setting: str, url: str, secrets: str) -> None:
         )
 
 
+def is_sent_to(url: str, hosts: Collection[str]) -> bool:
+    """Tell whether the host of a URL is among hosts of the form `SecretHost`."""
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    return any(host.endswith(each[1:]) if each.startswith("*.") else host == each for each in hosts)
+
+
+def hosts_by_variable(setting: str) -> dict[str, tuple[str, ...]]:
+    """Return the hosts of each variable in `VARIABLE=HOST,HOST …`.
+
+    Raises:
+        ValueError: an entry of another form; the message names it.
+    """
+    hosts: dict[str, tuple[str, ...]] = {}
+    for entry in setting.split():
+        variable, _, listed = entry.partition("=")
+        each = tuple(host.lower() for host in listed.split(",") if host)
+        if not variable or not each or not all(re.fullmatch(SECRET_HOST_PATTERN, h) for h in each):
+            raise ValueError(
+                f"{OPERATORS_HOSTS} lists VARIABLE=HOST,HOST with names or addresses of hosts, and"
+                f" {entry[:80]!r} is no such entry"
+            )
+        hosts[variable] = hosts.get(variable, ()) + each
+    return hosts
+
+
+def refuse_settings_in(setting: str, address: str) -> None:
+    """Refuse an address on S3 with more than a bucket and a path.
+
+    `?endpoint_url=` would send requests that the operator's credentials sign to any host, and
+    `%2F` or `..` would hide which path is meant.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    if not address.startswith(S3):
+        return
+    bucket, _, path = address.removeprefix(S3).partition("/")
+    if any(mark in address for mark in "?#"):
+        raise ValueError(f"{setting} has a query or a fragment: write s3://BUCKET/PATH")
+    odd = "%" in path or "\\" in path or not path.isprintable()
+    if odd or not _BUCKET.fullmatch(bucket) or {".", ".."} & set(path.split("/")):
+        raise ValueError(
+            f"{setting} is {address!r:.300}, which names no place in a bucket: write"
+            " s3://BUCKET/PATH without %, .. and control characters"
+        )
+
+
 def is_loopback_host(host: str) -> bool:
     """Tell whether a host is this machine: `localhost`, or an address, never a name like one."""
     if host == "localhost":
@@ -102,6 +154,12 @@ TrainerVariable = Annotated[
 ]
 """A variable of the trainer's environment that a secret of the project may set. Others, such as
 PATH, could change what a runner executes."""
+SECRET_HOST_PATTERN = (
+    r"^((\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?|[0-9a-f]{0,4}(:[0-9a-f]{0,4}){2,7})$"  # noqa: S105
+)
+"""A name, `*.` and a name, or an address, in lower case and without a port."""
+SecretHost = Annotated[str, StringConstraints(pattern=SECRET_HOST_PATTERN)]
+"""A host to which a secret may be sent; `*.NAME` is every name below NAME."""
 SECRET_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"  # noqa: S105 (a form of names)
 SecretName = Annotated[str, StringConstraints(pattern=SECRET_NAME_PATTERN)]
 """The name of a secret that the service keeps for a project."""

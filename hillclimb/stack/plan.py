@@ -31,18 +31,25 @@ PASSED_THROUGH = (
     "HILLCLIMB_OIDC_CLIENT_SECRET",
     "HILLCLIMB_REQUESTS_PER_MINUTE",
     "HILLCLIMB_DATASET_SOURCES",
+    "HILLCLIMB_RUN_SOURCES",
+    "HILLCLIMB_RUN_SECRET_HOSTS",
+    "HILLCLIMB_SLACK_CHANNELS",
     "HILLCLIMB_DATASET_MAX_MB",
     "HILLCLIMB_DATASET_UNPACKED_MB",
     "HILLCLIMB_DATASET_MEMORY_MB",
     "HILLCLIMB_DATASET_DEADLINE_S",
     "HILLCLIMB_ABANDON_CLUSTERS",
 )
+OWN_FILES = "file:///"
+"""Specs of an embedded stack may name any file of its machine but those of the stack itself: who
+submits them is the person who started it."""
 CLOUDS_PASSED_THROUGH = (
     "HILLCLIMB_CLOUDS",
     "HILLCLIMB_WHEEL",
     "HILLCLIMB_NODE_API_URL",
     "HILLCLIMB_NODE_BLOBS_URL",
     "HILLCLIMB_NODE_SECRETS",
+    "HILLCLIMB_NODE_IMAGES",
     "HILLCLIMB_REAP_DRY_RUN",
 )
 """Variables for the API and the workers, if clusters are rented."""
@@ -167,13 +174,17 @@ def _service_environment(
     options: StackOptions, credentials: Credentials, api_port: int
 ) -> dict[str, str]:
     passed = {name: os.environ[name] for name in PASSED_THROUGH if os.environ.get(name)}
-    return passed | {
-        "HILLCLIMB_STATE_DIR": str(options.state_dir),
-        "HILLCLIMB_BLOBS_URL": options.blobs_url or str(options.state_dir / "blobs"),
-        "HILLCLIMB_API_URL": f"http://{LOOPBACK}:{api_port}",
-        "HILLCLIMB_SECRET_KEY": credentials.secret_key,
-        "HILLCLIMB_RUNNER_TOKEN": credentials.runner_token,
-        "HILLCLIMB_BOOTSTRAP_KEY": credentials.api_key,
-        "HILLCLIMB_TRAINER_PYTHON": str(options.find_trainer_python()),
-        "PYTHONUNBUFFERED": "1",
-    }
+    return (
+        {"HILLCLIMB_RUN_SOURCES": OWN_FILES}
+        | passed
+        | {
+            "HILLCLIMB_STATE_DIR": str(options.state_dir),
+            "HILLCLIMB_BLOBS_URL": options.blobs_url or str(options.state_dir / "blobs"),
+            "HILLCLIMB_API_URL": f"http://{LOOPBACK}:{api_port}",
+            "HILLCLIMB_SECRET_KEY": credentials.secret_key,
+            "HILLCLIMB_RUNNER_TOKEN": credentials.runner_token,
+            "HILLCLIMB_BOOTSTRAP_KEY": credentials.api_key,
+            "HILLCLIMB_TRAINER_PYTHON": str(options.find_trainer_python()),
+            "PYTHONUNBUFFERED": "1",
+        }
+    )

@@ -15,7 +15,7 @@ import pytest
 from hillclimb.stack.options import CODE_ROOT
 from tests.conformance.backends import BackendUnderTest, OnClusters, OnGang, OnRunner, OnTinker
 from tests.conformance.local_clouds import FOLDER, LocalClouds, make_clouds
-from tests.conformance.service import Service, running_service, write_model
+from tests.conformance.service import TRAINER_PYTHON, Service, running_service, write_model
 
 MODEL_NAME = "tiny"
 KEY = "tml-conformance"
@@ -39,6 +39,7 @@ def service(place: Path, tinker_url: str) -> Iterator[Service]:
     variables = {
         "HILLCLIMB_CLOUDS": f"{LocalClouds.__module__}:{make_clouds.__name__}",
         FOLDER: str(place / "clouds"),
+        "HILLCLIMB_NODE_IMAGES": str(TRAINER_PYTHON),
         "TINKER_BASE_URL": tinker_url,
         "TINKER_API_KEY": KEY,
         "OMP_NUM_THREADS": "1",  # two spinning threads are slower beside other work

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from api.clusters import exclusions
-from api.clusters.secrets import InvalidNodeSecrets
+from api.clusters.secrets import InvalidNodeSecrets, needed_secrets
 from api.runs import store
 from api.scheduling.rented.bootstrap import bootstrap_token
 from api.tables import CloudExclusion, Cluster, Run
-from api.tables.access.secrets.store import secrets_of
+from api.tables.access.secrets.store import require_secrets, secrets_of
 from hillclimb.hardware.features import eligible
 from hillclimb.hardware.plan import HardwarePlan, hardware_plan
 from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
@@ -40,7 +40,8 @@ def plan_for(
 ) -> ClusterPlan:
     """Return the plan of an attempt's cluster; repeated calls differ in exclusions only.
 
-    Raises SecretsError where nodes do not reach the API and a secret of the spec is not readable.
+    Raises SecretsError where a secret of the spec is missing or not for the host that it would be
+    sent to, and where nodes do not reach the API and one is not readable.
     """
     run = session.get_one(Run, cluster.run_id)
     attempt = store.get_attempt(session, cluster.attempt_id)
@@ -50,6 +51,8 @@ def plan_for(
     hardware = hardware_plan(spec)
     assert hardware is not None, "a cluster of a spec without a cloud backend"
     own: dict[str, str] = {}
+    operators = needed_secrets(spec, options.node_secrets, options.secret_hosts)
+    require_secrets(session, spec, run.project_id)
     if not sky.api_reachable:
         own = secrets_of(session, options.keyring, spec, project_id=run.project_id, now=now)
     return ClusterPlan(
@@ -69,9 +72,9 @@ def plan_for(
             GPU_LOCK: str(options.locks[1]),
         },
         envs=_envs(sky, cluster, attempt.number, options)
-        | {"HILLCLIMB_SECRET_NAMES": ",".join(sorted({*options.node_secrets, *spec.secrets}))}
+        | {"HILLCLIMB_SECRET_NAMES": ",".join(sorted({*operators, *spec.secrets}))}
         | node_requirements(hardware),
-        secrets=_secrets(sky, cluster, options) | own,
+        secrets=_secrets(sky, cluster, options, operators) | own,
         secrets_path=f"{SECRETS_DIR}/{cluster.attempt_id}.json",
         labels={"hillclimb-run": run.id, "hillclimb-attempt": str(attempt.number)},
         idle_minutes=sky.idle_minutes,
@@ -153,7 +156,9 @@ def _envs(
     }
 
 
-def _secrets(sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions) -> dict[str, str]:
+def _secrets(
+    sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions, operators: Mapping[str, str]
+) -> dict[str, str]:
     """Return the secrets of the launch's file: the bootstrap token alone where nodes reach the API.
 
     Such a node claims its attempt with the token and gets the other secrets in the answer.
@@ -161,4 +166,4 @@ def _secrets(sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions) -> di
     token = {
         "HILLCLIMB_BOOTSTRAP_TOKEN": bootstrap_token(cluster.attempt_id, secret=options.secret)
     }
-    return token if sky.api_reachable else token | dict(options.node_secrets)
+    return token if sky.api_reachable else token | dict(operators)

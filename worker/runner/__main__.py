@@ -46,7 +46,7 @@ def main() -> int:
 
 def make_runner(settings: RunnerSettings) -> Runner:
     """Create a runner with its dependencies."""
-    launcher = Launcher(settings.host, dict(os.environ))
+    launcher = Launcher(settings.host, dict(os.environ), secret_hosts=settings.secret_hosts)
     secrets = AttemptSecrets(settings.own_dir / "secrets")
     return Runner(
         settings=settings,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hillclimb.process.host import TrainerHost
+from hillclimb.spec.hosts import OPERATORS_HOSTS, hosts_by_variable
+from hillclimb.spec.rules.addresses import Hosts
 from worker.runner.errors import RunnerMisconfigured
 
 STOP_TIMEOUT_S = 45.0
@@ -27,6 +29,8 @@ class RunnerSettings:
     trainer_python: str
     stop_timeout_s: float
     ready_file: Path | None
+    secret_hosts: Hosts = field(default_factory=dict)
+    """Hosts to which specs may send the variables `RUN_SECRET_…` of this machine."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunnerSettings:
@@ -46,6 +50,7 @@ class RunnerSettings:
             trainer_python=_required(environment, "HILLCLIMB_TRAINER_PYTHON"),
             stop_timeout_s=_number(environment, "HILLCLIMB_RUNNER_STOP_TIMEOUT_S", STOP_TIMEOUT_S),
             ready_file=Path(ready) if ready else None,
+            secret_hosts=_hosts(environment),
         )
 
     @property
@@ -82,6 +87,13 @@ def _number(environment: Mapping[str, str], name: str, default: float) -> float:
     if not 1 <= value <= 86_400:
         raise RunnerMisconfigured(f"{name} must be a number from 1 to 86400, not {text!r}")
     return value
+
+
+def _hosts(environment: Mapping[str, str]) -> Hosts:
+    try:
+        return hosts_by_variable(environment.get(OPERATORS_HOSTS, ""))
+    except ValueError as error:
+        raise RunnerMisconfigured(str(error)) from error
 
 
 def _default_name() -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from api.tables.access.secrets.keyring import NO_KEYS, Keyring
+from hillclimb.spec.rules.addresses import Hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,5 +26,7 @@ class ClusterOptions:
     """Pinned packages of the trainer, for machines without GPUs and with."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of trainers: credentials of platforms and of the blob store."""
+    secret_hosts: Hosts = field(default_factory=dict)
+    """Hosts to which specs may send those of `node_secrets` that are for runs."""
     keyring: Keyring = NO_KEYS
     """Master keys of the projects' secrets."""

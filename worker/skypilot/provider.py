@@ -59,5 +59,6 @@ def _options(settings: Settings) -> ClusterOptions:
         wheel=find_wheel(settings.wheel),
         locks=find_locks(),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
+        secret_hosts=settings.operators_hosts,
         keyring=Keyring.of(settings),
     )

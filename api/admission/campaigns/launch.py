@@ -14,12 +14,12 @@ from api.admission.campaigns.request import CampaignSpec
 from api.admission.defaults import document_with_defaults
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
-from api.runs.errors import CheckpointNotFound, InvalidTransition
+from api.runs.errors import AddressRefused, CheckpointNotFound, InvalidTransition
 from api.runs.store import checkpoint_at, get_run, lock_run
 from api.scheduling import control
 from api.tables import Run
 from api.tables.access.identity import Principal
-from api.tables.access.secrets.errors import SecretMissing
+from api.tables.access.secrets.errors import SecretMissing, SecretNotForHost
 from api.tables.ids import new_id
 from api.tables.studies.campaigns import Campaign, CampaignCell
 from hillclimb.protocol.payloads.studies.campaigns import CellState
@@ -28,7 +28,10 @@ from hillclimb.spec.run import RunSpec
 
 Admit = Callable[[Session, RunSpec], Run]
 """Stores a queued run; raises what `api.admission.submit.submit` does."""
-REFUSALS = (CheckpointNotFound, DatasetUnusable, NoEligibleHardware, SecretMissing)
+REFUSALS = (
+    *(AddressRefused, CheckpointNotFound, DatasetUnusable, NoEligibleHardware),
+    *(SecretMissing, SecretNotForHost),
+)
 
 
 def create(

@@ -20,7 +20,7 @@ from api.admission.lineage.fork import ForkRequest
 from api.datasets.request import VersionRequest
 from api.http.problems import KINDS, ProblemBody, documented
 from api.http.requests.permissions import PERMISSIONS, SCOPE_OF
-from api.notices.webhooks.request import WebhookChanges, WebhookSpec
+from api.notices.webhooks.request import SecretRotation, WebhookChanges, WebhookSpec
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from api.tables.access.errors import RateExceeded
 from api.tables.access.secrets.request import SecretValue
@@ -123,6 +123,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         },
     },
     "WebhookChanges": {"summary": "Enable it again", "value": {"enabled": True}},
+    "SecretRotation": {"summary": "Both secrets for a day", "value": {"grace_hours": 24}},
     "ProjectDefaults": {
         "summary": "A channel, W&B by backend, and keys",
         "value": {
@@ -212,6 +213,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (ProjectDefaults, "validation"),
             (WebhookSpec, "validation"),
             (WebhookChanges, "validation"),
+            (SecretRotation, "validation"),
             (ProblemBody, "serialization"),
         ],
         ref_template=REF_TEMPLATE,

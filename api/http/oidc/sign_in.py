@@ -17,6 +17,7 @@ COOKIE = "hillclimb_oidc"
 SIGN_IN_S = 600
 PURPOSE = b"hillclimb sign-in v1\n"
 """Part of what is signed: other signatures with the same secret are no sign-ins."""
+CHOICE_PURPOSE = b"hillclimb invitation v1\n"
 STALE = "This sign-in was begun in another browser, or more than ten minutes ago: begin again."
 
 
@@ -68,5 +69,30 @@ def unseal(cookie: str | None, state: str, *, secret: str, now: datetime) -> Sig
     return sign_in
 
 
-def _signature(payload: bytes, secret: str) -> str:
-    return hmac.new(secret.encode(), PURPOSE + payload, hashlib.sha256).hexdigest()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A button of the page of invitations: who joins which project, in which browser."""
+
+    state: str
+    """Of the sign-in, which the browser's cookie must have too."""
+    person_id: str
+    project_id: str
+
+
+def seal_choice(choice: Choice, *, secret: str) -> str:
+    """Return the choice as the value of a button."""
+    payload = base64.urlsafe_b64encode(json.dumps(asdict(choice)).encode())
+    return f"{payload.decode()}.{_signature(payload, secret, CHOICE_PURPOSE)}"
+
+
+def unseal_choice(sealed: str, *, secret: str) -> Choice:
+    """Return the choice of a button; raises SignInFailed for one that is not ours."""
+    payload, _, signature = sealed.partition(".")
+    expected = _signature(payload.encode(), secret, CHOICE_PURPOSE)
+    if not hmac.compare_digest(signature.encode(), expected.encode()):
+        raise SignInFailed(STALE)
+    return Choice(**json.loads(base64.urlsafe_b64decode(payload)))
+
+
+def _signature(payload: bytes, secret: str, purpose: bytes = PURPOSE) -> str:
+    return hmac.new(secret.encode(), purpose + payload, hashlib.sha256).hexdigest()

@@ -100,6 +100,7 @@ PERMISSIONS: Mapping[str, Access] = {
     "GET /login": OPEN,
     "POST /login": OPEN,
     "GET /login/oidc": OPEN,
+    "POST /login/oidc/accept": OPEN,
     "GET /login/oidc/callback": OPEN,
     "POST /logout": OPEN,
     "GET /metrics": OPEN,
@@ -259,6 +260,7 @@ PERMISSIONS: Mapping[str, Access] = {
     "PATCH /v1/webhooks/{webhook_id}": ADMIN,
     "DELETE /v1/webhooks/{webhook_id}": ADMIN,
     "GET /v1/webhooks/{webhook_id}/deliveries": READ,
+    "POST /v1/webhooks/{webhook_id}/rotate": ADMIN,
     "POST /v1/webhooks/{webhook_id}/test": ADMIN,
     "GET /v1/whoami": READ,
 }

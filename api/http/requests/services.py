@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from api.admission.admission import Admission
-from api.admission.rental import RentalSettings
+from api.admission.refusals.rental import RentalSettings
+from api.admission.refusals.tenancy import TenancyRules
 from api.clusters.secrets import node_secrets
 from api.http.oidc.provider import OidcClient, Provider
 from api.http.payloads.runs import run_as_json
@@ -69,8 +70,11 @@ class Services:
                 api_url=settings.node_api_url or settings.public_url,
                 blobs_url=settings.node_blobs_url or settings.blobs_url,
                 node_secrets=self.node_secrets,
+                secret_hosts=settings.operators_hosts,
+                images=settings.node_images.split(),
             ),
             describe=run_as_json,
+            tenancy=TenancyRules.of(settings),
             defaults=settings.run_defaults,
         )
 

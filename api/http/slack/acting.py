@@ -81,7 +81,7 @@ def run(request: PersonRequest, words: Sequence[str]) -> SlackReply:
 
 def _plan(request: PersonRequest, body: Mapping[str, Any]) -> PlanPayload:
     spec = parse_spec(json.dumps(body).encode())
-    return describe_plan(request.services.admission.plan(spec, request.reader()), now=request.now)
+    return describe_plan(request.admission.plan(spec, request.reader()), now=request.now)
 
 
 def _spec_of(request: PersonRequest, words: Sequence[str]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def confirm(request: PersonRequest, value: str) -> SlackReply:
     text = json.dumps(body, sort_keys=True).encode()
     # The plan's own id: whoever confirms it, and however often, it is one run.
     key = request.key("/v1/runs", text, of=f"plan:{number}")
-    admitted = request.services.admission.submit(parse_spec(text), caller, key)
+    admitted = request.admission.submit(parse_spec(text), caller, key)
     return _submitted(request, admitted, "submitted", replaces=True)
 
 
@@ -213,9 +213,7 @@ def fork_run(
         changed = {CHANNEL: request.channel} | changed
     body = json.dumps({"changes": changed, "step": step, "name": new_name}).encode()
     key = request.key(f"/v1/runs/{parent.id}/fork", body)
-    admitted = request.services.admission.fork(
-        parent.id, parse_body(ForkRequest, body), caller, key
-    )
+    admitted = request.admission.fork(parent.id, parse_body(ForkRequest, body), caller, key)
     return _submitted(request, admitted, f"forked from {parent.name}")
 
 
@@ -258,7 +256,7 @@ def resume(request: PersonRequest, words: Sequence[str]) -> SlackReply:
 def resume_run(request: PersonRequest, run_id: str, *, of: str | None = None) -> SlackReply:
     """Resume a run, once per `of` or else per request, and say how it goes on."""
     key = request.key(f"/v1/runs/{run_id}/resume", of=of)
-    admitted = request.services.admission.resume(run_id, request.writer(), key)
+    admitted = request.admission.resume(run_id, request.writer(), key)
     how = "resumed" if admitted.run_id == run_id else f"continues {run_id}"
     return _submitted(request, admitted, how)
 

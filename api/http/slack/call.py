@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from api.admission.admission import Admission
 from api.http.requests.context import Services
 from api.notices.slack.links import SlackUser
 from api.tables.access.idempotency import RequestKey
@@ -29,6 +30,11 @@ class PersonRequest:
     channel: str
     principal: Principal | None
     now: datetime
+
+    @property
+    def admission(self) -> Admission:
+        """Admission of runs that may post to the channel of the request."""
+        return self.services.admission.from_channel(self.channel)
 
     def caller(self, scope: Scope) -> Principal:
         """Return the linked person; raises InputRejected without a link, and NotAllowed."""

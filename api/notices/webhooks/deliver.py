@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from api.notices.webhooks.errors import NotDelivered
 from api.notices.webhooks.network import post
 from api.notices.webhooks.signing import signed_headers
-from api.notices.webhooks.store import signing_secret
+from api.notices.webhooks.store import signing_secrets
 from api.runs.journal import utc_now
 from api.runs.outbox import (
     DEAD,
@@ -64,11 +64,11 @@ class WebhookDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """A message with its address and signing secret."""
+    """A message with its address and the secrets that sign it."""
 
     url: str
     body: bytes
-    secret: str = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
 
 
 def deliver_due_webhooks(delivery: WebhookDelivery, *, limit: int = 50) -> int:
@@ -90,7 +90,8 @@ def send_test(delivery: WebhookDelivery, webhook: Webhook) -> int:
     """Send a message of the type `webhook.test` now and return the status; raises NotDelivered."""
     now = delivery.clock()
     body = _body("webhook.test", now, {"webhook": {"id": webhook.id}})
-    ready = _Ready(url=webhook.url, body=body, secret=signing_secret(delivery.keyring, webhook))
+    signing = signing_secrets(delivery.keyring, webhook, now=now)
+    ready = _Ready(url=webhook.url, body=body, secrets=signing)
     return _send(delivery, ready, f"msg_test_{secrets.token_hex(8)}")
 
 
@@ -127,7 +128,8 @@ def _prepare(delivery: WebhookDelivery, session: Session, claim: Claim) -> _Read
     body = _body(event.type, event.at, data)
     if len(body) > MAX_BODY_BYTES:
         body = _body(event.type, event.at, data | {"event": None})
-    return _Ready(url=webhook.url, body=body, secret=signing_secret(delivery.keyring, webhook))
+    signing = signing_secrets(delivery.keyring, webhook, now=delivery.clock())
+    return _Ready(url=webhook.url, body=body, secrets=signing)
 
 
 def _body(event_type: str, at: datetime, data: Mapping[str, Any]) -> bytes:
@@ -138,7 +140,7 @@ def _body(event_type: str, at: datetime, data: Mapping[str, Any]) -> bytes:
 def _send(delivery: WebhookDelivery, ready: _Ready, message_id: str) -> int:
     """Return the status of success; raises NotDelivered for another one, or without a response."""
     headers = {"Content-Type": "application/json", "User-Agent": "Hillclimb-Webhooks/1"}
-    headers |= signed_headers(ready.secret, message_id, ready.body, now=delivery.clock())
+    headers |= signed_headers(ready.secrets, message_id, ready.body, now=delivery.clock())
     status = post(ready.url, headers, ready.body, allows_loopback=delivery.allows_loopback)
     if not 200 <= status < 300:
         raise NotDelivered(f"the receiver responded with status {status}", status)

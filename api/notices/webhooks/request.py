@@ -21,6 +21,7 @@ EventType = Literal[
     "guard.tripped",
     "budget.warned",
 ]
+MAX_GRACE_HOURS = 720.0
 Url = Annotated[str, Field(min_length=1, max_length=2000, examples=["https://example.com/hook"])]
 Description = Annotated[str, Field(max_length=300)]
 Events = Annotated[tuple[EventType, ...], Field(max_length=32)]
@@ -35,6 +36,13 @@ class WebhookSpec(Section):
     """A note for people."""
     events: Events = ()
     """Types of the events to send; none: all of them."""
+
+
+class SecretRotation(Section):
+    """A rotation of a webhook's signing secret."""
+
+    grace_hours: Annotated[float, Field(ge=0.0, le=MAX_GRACE_HOURS, allow_inf_nan=False)] = 24.0
+    """Hours for which the secret before signs every message too; 0 ends it at once."""
 
 
 class WebhookChanges(Section):

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 from datetime import datetime
 
 PREFIX = "whsec_"
@@ -17,14 +18,23 @@ def new_signing_secret() -> str:
     return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
-def signed_headers(secret: str, message_id: str, body: bytes, *, now: datetime) -> dict[str, str]:
-    """Return the headers of a message; the time is that of the try, so each has its own."""
-    key = base64.b64decode(secret.removeprefix(PREFIX))
+def signed_headers(
+    secrets_in_force: Sequence[str], message_id: str, body: bytes, *, now: datetime
+) -> dict[str, str]:
+    """Return the headers of a message; the time is that of the try, so each has its own.
+
+    There is a signature by each secret, with spaces between: a receiver that knows one of them
+    accepts the message.
+    """
     timestamp = str(int(now.timestamp()))
     signed = b".".join((message_id.encode(), timestamp.encode(), body))
-    signature = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     return {
         "webhook-id": message_id,
         "webhook-timestamp": timestamp,
-        "webhook-signature": f"v1,{signature}",
+        "webhook-signature": " ".join(_signature(each, signed) for each in secrets_in_force),
     }
+
+
+def _signature(secret: str, signed: bytes) -> str:
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 from sqlalchemy import delete, func, select
@@ -77,10 +77,41 @@ def create(
     return webhook, secret
 
 
-def signing_secret(keyring: Keyring, webhook: Webhook) -> str:
-    """Return the signing secret; raises SecretUnreadable."""
-    encrypted = Encrypted(key_id=webhook.key_id, ciphertext=webhook.ciphertext)
-    return keyring.decrypt(encrypted, _place(webhook.project_id, webhook.id))
+def signing_secrets(keyring: Keyring, webhook: Webhook, *, now: datetime) -> tuple[str, ...]:
+    """Return the secrets that sign a message now, the newest first; raises SecretUnreadable."""
+    place = _place(webhook.project_id, webhook.id)
+    stored = [Encrypted(key_id=webhook.key_id, ciphertext=webhook.ciphertext)]
+    key_id, ciphertext = webhook.previous_key_id, webhook.previous_ciphertext
+    is_valid = webhook.previous_until is not None and webhook.previous_until > now
+    if is_valid and key_id is not None and ciphertext is not None:
+        stored.append(Encrypted(key_id=key_id, ciphertext=ciphertext))
+    return tuple(keyring.decrypt(each, place) for each in stored)
+
+
+def rotate(
+    session: Session,
+    keyring: Keyring,
+    project_id: str,
+    webhook_id: str,
+    *,
+    grace: timedelta,
+    now: datetime,
+) -> tuple[Webhook, str]:
+    """Give a webhook a new signing secret, and return both.
+
+    For `grace` the secret before signs every message too; an earlier one ends at once. Raises
+    WebhookNotFound.
+    """
+    webhook = get(session, project_id, webhook_id, lock=True)
+    secret = new_signing_secret()
+    encrypted = keyring.encrypt(secret, _place(project_id, webhook_id))
+    has_grace = grace > timedelta(0)
+    webhook.previous_key_id = webhook.key_id if has_grace else None
+    webhook.previous_ciphertext = webhook.ciphertext if has_grace else None
+    webhook.previous_until = now + grace if has_grace else None
+    webhook.key_id, webhook.ciphertext = encrypted.key_id, encrypted.ciphertext
+    webhook.updated_at = now
+    return webhook, secret
 
 
 def get(session: Session, project_id: str, webhook_id: str, *, lock: bool = False) -> Webhook:

@@ -15,6 +15,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from api.clusters import store as clusters
+from api.clusters.secrets import needed_secrets
 from api.clusters.store import ClusterState
 from api.runs import store
 from api.runs.errors import (
@@ -30,6 +31,7 @@ from api.tables import Attempt, Run
 from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.access.secrets.store import secrets_of
 from hillclimb.protocol.launch import BootstrapClaim, NodePlan
+from hillclimb.spec.rules.addresses import Hosts
 from hillclimb.spec.run import RunSpec
 
 CODE_PREFIX = "hcx_"
@@ -44,12 +46,17 @@ class SecretSources:
 
     operators: Mapping[str, str] = field(default_factory=dict, repr=False)
     keyring: Keyring = NO_KEYS
+    hosts: Hosts = field(default_factory=dict)
+    """Hosts to which specs may send the operator's `RUN_SECRET_…`."""
 
     def read(self, session: Session, run: Run, spec: RunSpec, *, now: datetime) -> dict[str, str]:
-        """Return the variables of a run's trainer. Raises SecretMissing and SecretUnreadable."""
+        """Return the variables that a run's trainer needs.
+
+        Raises SecretMissing, SecretNotForHost and SecretUnreadable.
+        """
         project_id = run.project_id
         own = secrets_of(session, self.keyring, spec, project_id=project_id, now=now)
-        return dict(self.operators) | own
+        return needed_secrets(spec, self.operators, self.hosts) | own
 
 
 NO_SECRETS = SecretSources()

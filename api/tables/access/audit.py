@@ -35,15 +35,16 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "experiments": frozenset({"key", "parent_id"}),
     "guard_trips": frozenset({"guard", "acknowledged_at"}),
     "issues": frozenset({"title", "severity", "resolution", "closed_at"}),
-    "members": frozenset({"role"}),
+    "members": frozenset({"role", "accepted_at"}),
     "project_limits": frozenset({"usd", "hours", "max_clusters"}),
     "project_quotas": frozenset(
         {"queued_runs", "running_runs", "submissions_per_hour", "dataset_bytes"}
     ),
+    "project_secrets": frozenset({"hosts", "version"}),
     "projects": frozenset({"name"}),
     "budget_extensions": frozenset({"run_id", "usd", "hours"}),
     "runs": frozenset({"name", "status", "desired_state"}),
-    "webhooks": frozenset({"events", "is_enabled", "description"}),
+    "webhooks": frozenset({"events", "is_enabled", "description", "previous_until"}),
 }
 
 

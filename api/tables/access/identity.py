@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -139,8 +139,13 @@ def principal_of_key(
 
 
 def principal_of_person(session: Session, project_id: str, person_id: str) -> Principal:
-    """Return the principal of a member in a browser; raises NotAuthenticated for others."""
-    role, email = _membership(session, project_id, person_id)
+    """Return the principal of a member in a browser; raises NotAuthenticated for others.
+
+    Whoever has not accepted the invitation yet is none.
+    """
+    role, email = _membership(
+        session, project_id, person_id, ProjectMember.accepted_at.is_not(None)
+    )
     return Principal(
         project_id=project_id,
         key_id=None,
@@ -201,11 +206,13 @@ def _note_use(session: Session, row: ApiKey, *, now: datetime) -> None:
         session.execute(update(ApiKey).where(ApiKey.id == row.id).values(last_used_at=now))
 
 
-def _membership(session: Session, project_id: str, person_id: str) -> tuple[Role, str]:
+def _membership(
+    session: Session, project_id: str, person_id: str, *more: ColumnElement[bool]
+) -> tuple[Role, str]:
     query = (
         select(ProjectMember.role, Person.email)
         .join(Person, Person.id == ProjectMember.person_id)
-        .where(ProjectMember.project_id == project_id, ProjectMember.person_id == person_id)
+        .where(ProjectMember.project_id == project_id, ProjectMember.person_id == person_id, *more)
     )
     row = session.execute(query).one_or_none()
     if row is None:

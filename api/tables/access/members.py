@@ -10,7 +10,7 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.tables import Person, ProjectMember
+from api.tables import Person, Project, ProjectMember
 from api.tables.access.errors import MemberNotFound, SignInFailed
 from api.tables.access.roles import Role
 from api.tables.ids import new_id
@@ -49,7 +49,7 @@ def find_member(session: Session, project_id: str, email: str) -> ProjectMember:
 def set_member(
     session: Session, project_id: str, email: str, role: Role, *, actor: str
 ) -> tuple[ProjectMember, Person]:
-    """Add a member, or change a member's role; a person need not have signed in before."""
+    """Invite a person, or change a member's role; a person need not have signed in before."""
     named = {"id": new_id("per"), "email": email.lower()}
     session.execute(insert(Person).values(**named).on_conflict_do_nothing(index_elements=["email"]))
     person = session.scalars(select(Person).where(Person.email == email.lower())).one()
@@ -64,6 +64,16 @@ def set_member(
     return member, person
 
 
+def accept(session: Session, project_id: str, person_id: str, *, now: datetime) -> None:
+    """Accept an invitation, as the person; idempotent. Raises SignInFailed without one."""
+    member = session.get(ProjectMember, (project_id, person_id), with_for_update=True)
+    if member is None:
+        raise SignInFailed("You are no member of this project: ask one of its admins.")
+    if member.accepted_at is None:
+        member.accepted_at = now
+    session.flush()
+
+
 def remove_member(session: Session, project_id: str, email: str) -> None:
     """Remove a member; their keys and sessions in the project end. Raises MemberNotFound."""
     session.delete(find_member(session, project_id, email))
@@ -71,7 +81,7 @@ def remove_member(session: Session, project_id: str, email: str) -> None:
 
 
 def roles_of(session: Session, person_id: str, *, limit: int) -> Sequence[ProjectMember]:
-    """Return a person's memberships, the oldest first."""
+    """Return a person's memberships and invitations, the oldest first."""
     order = tuple_(ProjectMember.created_at, ProjectMember.project_id)
     query = (
         select(ProjectMember)
@@ -80,6 +90,33 @@ def roles_of(session: Session, person_id: str, *, limit: int) -> Sequence[Projec
         .limit(limit)
     )
     return session.scalars(query).all()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """A project that has added a person who has not joined it yet."""
+
+    project_id: str
+    project_name: str
+    role: str
+    added_by: str
+
+
+def invitations_of(session: Session, roles: Sequence[ProjectMember]) -> list[Invitation]:
+    """Return what people see of projects that have added them."""
+    ids = [each.project_id for each in roles]
+    names = {
+        each.id: each.name for each in session.scalars(select(Project).where(Project.id.in_(ids)))
+    }
+    return [
+        Invitation(
+            project_id=each.project_id,
+            project_name=names[each.project_id],
+            role=each.role,
+            added_by=each.added_by,
+        )
+        for each in roles
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

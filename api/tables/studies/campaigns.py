@@ -34,7 +34,7 @@ class CampaignCell(Base):
     """SHA-256 of the run's spec without its name: equal evaluations are one cell."""
     spec: Mapped[dict[str, Any]]
     """The run's spec."""
-    run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id"))
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
     problem: Mapped[str | None]
     """Why the service refused the run; null where there is one."""
     num_launches: Mapped[int] = mapped_column(default=0)

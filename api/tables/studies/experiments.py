@@ -24,7 +24,7 @@ class Experiment(Created, Base):
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
     key: Mapped[str]
     """Version label, as in `v0.2.4`."""
-    parent_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"))
+    parent_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
     text: Mapped[dict[str, Any]]
     """`api.admission.experiments.request.ExperimentText`: what people wrote. No number of a result
     is in it."""

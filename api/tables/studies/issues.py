@@ -36,9 +36,9 @@ class Issue(Created, Base):
     """Null: all environments."""
     decoding: Mapped[str | None]
     """Null: the first that both evaluations have."""
-    baseline_run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"))
+    baseline_run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), index=True)
     baseline_step: Mapped[int]
-    after_run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id"))
+    after_run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
     after_step: Mapped[int | None]
     created_by: Mapped[str]
     updated_at: Mapped[datetime]

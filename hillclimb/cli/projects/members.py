@@ -39,7 +39,10 @@ def list_members(*, limit: int, after: str | None, as_json: bool) -> None:
 @click.option("--role", type=ROLES, required=True)
 @command
 def set_member(*, address: str, role: str, as_json: bool) -> None:
-    """Add the person of ADDRESS, or change the role; it holds from the next request on."""
+    """Invite the person of ADDRESS, or change the role; it holds from the next request on.
+
+    The person joins when they sign in and accept.
+    """
     with connect() as client:
         member = client.access.set_member(address, role)
     if as_json:
@@ -60,11 +63,11 @@ def remove(*, address: str, as_json: bool) -> None:
 
 
 def _row(member: MemberPayload) -> list[object]:
-    last = member.last_login_at
+    last, is_in = member.last_login_at, member.accepted_at is not None
     return [
         member.email,
         (member.name or "–").replace("[", r"\["),
         member.role,
         member.added_by,
-        timestamp(last) if last is not None else "never",
+        timestamp(last) if last is not None else "never" if is_in else "invited",
     ]

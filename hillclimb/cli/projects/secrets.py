@@ -22,12 +22,25 @@ def secrets() -> None:
 @click.option(
     "--file", "source", type=click.File("r"), metavar="FILE", help="Read the value from FILE."
 )
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A server to which specs may send it, such as api.example.org; repeatable. Default: as"
+    " before, at first none.",
+)
+@click.option("--no-hosts", is_flag=True, help="Only the platform that its variable is named for.")
 @command
-def set_(*, name: str, source: IO[str] | None, as_json: bool) -> None:
+def set_(
+    *, name: str, source: IO[str] | None, hosts: tuple[str, ...], no_hosts: bool, as_json: bool
+) -> None:
     """Store a value as NAME, from standard input or a file, never from the command line.
 
     In a terminal it is prompted for. One line break at its end is left out.
     """
+    if hosts and no_hosts:
+        raise click.UsageError("--host and --no-hosts exclude each other.")
     stdin = click.get_text_stream("stdin")
     if source is not None:
         value = source.read()
@@ -36,12 +49,18 @@ def set_(*, name: str, source: IO[str] | None, as_json: bool) -> None:
     else:
         value = stdin.read()
     with connect() as client:
-        secret = client.secrets.set(name, value.removesuffix("\n").removesuffix("\r"))
+        secret = client.secrets.set(
+            name,
+            value.removesuffix("\n").removesuffix("\r"),
+            hosts=hosts if hosts or no_hosts else None,
+        )
     if as_json:
         print_json(secret)
         return
     out.print(f"{name} is stored (version {secret.version})", highlight=False)
     print_text(f"A spec receives it with secrets: {{VARIABLE: {name}}}.")
+    if secret.hosts:
+        print_text(f"A spec may send it to {', '.join(secret.hosts)} alone.")
 
 
 @secrets.command("list")
@@ -57,13 +76,16 @@ def list_(*, as_json: bool) -> None:
         (
             each.name,
             str(each.version),
+            ", ".join(each.hosts),
             each.updated_by,
             minute(each.updated_at),
             "never" if each.used_at is None else minute(each.used_at),
         )
         for each in page.data
     ]
-    print_table(table(["name", "version>", "set by", "set (UTC)", "last used (UTC)"], rows))
+    print_table(
+        table(["name", "version>", "hosts", "set by", "set (UTC)", "last used (UTC)"], rows)
+    )
     if not page.data:
         print_text("No secrets yet: `hillclimb secrets set NAME` stores one.")
 

@@ -8,8 +8,17 @@ from typing import Any
 import click
 
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.terminal.console import minute, out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.console import (
+    minute,
+    out,
+    print_json,
+    print_table,
+    print_text,
+    table,
+    timestamp,
+)
 from hillclimb.cli.terminal.exits import Exit
+from hillclimb.cli.terminal.finite import FiniteRange
 
 ID = click.argument("webhook_id", metavar="WEBHOOK")
 EVENT = click.option(
@@ -87,6 +96,26 @@ def change(
         print_json(webhook)
     else:
         out.print(f"{webhook.id} is {'enabled' if webhook.is_enabled else 'disabled'}")
+
+
+@webhooks.command()
+@ID
+@click.option(
+    "--grace-hours", type=FiniteRange(0, 720), default=24.0, show_default=True,
+    help="Hours for which the secret before signs every message too.",
+)  # fmt: skip
+@command
+def rotate(*, webhook_id: str, grace_hours: float, as_json: bool) -> None:
+    """Give WEBHOOK a new signing secret and print it; a second rotation ends the first one."""
+    with connect() as client:
+        webhook = client.webhooks.rotate(webhook_id, grace_hours=grace_hours)
+    if as_json:
+        print_json(webhook)
+        return
+    out.print(f"secret  {webhook.secret}", highlight=False, soft_wrap=True)
+    if webhook.previous_until is not None:
+        until = timestamp(webhook.previous_until)
+        print_text(f"It is not shown again. Until {until} the secret before signs messages too.")
 
 
 @webhooks.command()

@@ -160,4 +160,5 @@ class AsyncWebhooks(AsyncPart):
     deliveries = AsyncMethod(Webhooks.deliveries)
     get = AsyncMethod(Webhooks.get)
     list = AsyncMethod(Webhooks.list)
+    rotate = AsyncMethod(Webhooks.rotate)
     test = AsyncMethod(Webhooks.test)

@@ -26,9 +26,9 @@ class OpenEnvServer(Section):
     """Address of the server without `/ws`: `http://127.0.0.1:8765`. Anything but a server on the
     runner's machine needs `experimental: true`, and https if `headers` are sent."""
     headers: dict[_HeaderName, SecretVariable] = Field(default_factory=dict)
-    """HTTP headers of every request; each value is a variable of the runner's environment, which
+    """HTTP headers of every request; each value is a variable of the trainer's environment, which
     must begin with `RUN_SECRET_`. So secrets stay out of specs, and other secrets of the machine
-    stay on it."""
+    stay on it. Secret or operator must allow the server's host (docs/secrets.md)."""
     reset: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of every `reset` besides `seed`; a task's own arguments take precedence."""
     eval_reset: dict[str, JsonValue] = Field(default_factory=dict)

@@ -43,8 +43,9 @@ class TeacherSpec(Section):
     model: Annotated[str, Field(min_length=1, max_length=200)]
     """Name of the model at the endpoint."""
     api_key_env: SecretVariable | None = None
-    """Variable of the runner's environment that holds the API key, which must begin with
-    `RUN_SECRET_`; null: no key. The key itself is never part of a spec."""
+    """Variable of the trainer's environment that holds the API key, which must begin with
+    `RUN_SECRET_` and be for the endpoint's host (docs/secrets.md); null: no key. The key itself is
+    never part of a spec."""
     n: Annotated[int, Field(ge=1, le=32)] = 1
     """Tries per task; the first one that passes is enough (count)."""
     max_turns: Annotated[int, Field(ge=1, le=200)] = 20

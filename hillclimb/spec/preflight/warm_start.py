@@ -6,9 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from hillclimb.spec.hosts import S3, refuse_settings_in
 from hillclimb.spec.section import Section, Share
-
-S3 = "s3://"
 
 
 class SftSpec(Section):
@@ -16,8 +15,9 @@ class SftSpec(Section):
 
     demonstrations: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """File of demonstrations, JSON lines of `messages` (docs/own-environment.md): an absolute path
-    that the runner's machine can read, or `s3://BUCKET/KEY`. The command line takes a relative path
-    from the folder of the spec."""
+    that the runner's machine can read, or `s3://BUCKET/KEY`. The service accepts those below a
+    prefix that its operator allows (docs/secrets.md). The command line takes a relative path from
+    the folder of the spec."""
     rollouts_of: Annotated[str, Field(pattern=r"^run_[0-9a-z]{10,40}$")] | None = None
     """Imitate the graded training rollouts of this run instead, which must have used the same
     tokens: the same `model.source`, or one that was trained from it."""
@@ -42,9 +42,8 @@ def refuse_unclear(sft: SftSpec, *, is_sft: bool) -> None:
             " sft.rollouts_of to a run"
         )
     file = sft.demonstrations
-    if file is not None and file.startswith(S3) and any(mark in file for mark in "?#"):
-        # `?endpoint_url=` would send signed requests of the trainer to any host.
-        raise ValueError("sft.demonstrations has a query or a fragment: write s3://BUCKET/KEY")
+    if file is not None:
+        refuse_settings_in("sft.demonstrations", file)
     if file is not None and not file.startswith(("/", S3)):
         raise ValueError(
             f"sft.demonstrations is {file!r}, and the service does not know in which folder: write"

@@ -69,6 +69,11 @@ class ProjectDefaults(DefaultValues):
         mappings = (self.secrets, *(case.secrets for case in self.cases))
         return tuple(dict.fromkeys(name for each in mappings for name in each.values()))
 
+    def channels(self) -> tuple[str, ...]:
+        """Return the Slack channels that the defaults name."""
+        named = (each.slack_channel for each in (self, *self.cases))
+        return tuple(each for each in named if each is not None)
+
 
 NO_DEFAULTS = DefaultValues()
 

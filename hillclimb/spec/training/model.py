@@ -8,6 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from hillclimb.spec.hosts import refuse_settings_in
 from hillclimb.spec.section import Section
 from hillclimb.spec.training.pinned_models import pin, refuse_plain_name
 
@@ -68,14 +69,16 @@ class ModelSpec(Section):
     `s3://BUCKET/PREFIX`, `run:RUN` or `run:RUN@STEP` for the policy of a checkpoint of another run,
     whose step, optimizer and tasks are not continued (RUN is its id; the command line also takes a
     name or `@last`), or a path to a Hugging Face directory that the runner's machine can
-    read. The plain names `Qwen/Qwen3-8B` and `Qwen/Qwen3-32B` are accepted and stored with a
-    commit."""
+    read. The service accepts buckets and paths below a prefix that its operator allows
+    (docs/secrets.md). The plain names `Qwen/Qwen3-8B` and `Qwen/Qwen3-32B` are accepted and stored
+    with a commit."""
     rope: YarnSpec | None = None
     """Extend the context by YaRN; null keeps the positions of the model's config."""
 
     @model_validator(mode="after")
     def _revision_is_pinned(self) -> Self:
         refuse_plain_name(self.source)
+        refuse_settings_in("model.source", self.source)
         if self.source.startswith(RUN) and checkpoint_source(self.source) is None:
             raise ValueError(
                 f"{self.source!r} names no checkpoint: write run:RUN or run:RUN@STEP with the id of"

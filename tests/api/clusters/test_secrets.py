@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from api.clusters.errors import NoEligibleHardware
-from api.clusters.secrets import InvalidNodeSecrets, node_secrets, require_node_secrets
+from api.clusters.secrets import (
+    InvalidNodeSecrets,
+    needed_secrets,
+    node_secrets,
+    require_node_secrets,
+)
 from tests.fixtures.factories import make_spec
 from tests.hillclimb.hardware.rented import rented
 
@@ -64,7 +69,8 @@ def test_fresh_machines_are_refused_to_a_run_that_would_find_no_key_there(
     message = rf"{why} needs {name}, .* on lambda .*there: OTHER"
     with pytest.raises(NoEligibleHardware, match=message):
         require_node_secrets(spec, {"OTHER"})
-    require_node_secrets(spec, {"OTHER", name})
+    hosts = {name: ("shop.example", "t.example")}
+    require_node_secrets(spec, {"OTHER", name}, hosts)
 
 
 def test_what_is_in_an_image_or_on_ones_own_machines_is_not_judged() -> None:
@@ -79,3 +85,45 @@ def test_what_is_in_an_image_or_on_ones_own_machines_is_not_judged() -> None:
 def test_a_run_without_secrets_or_without_machines_of_its_own_needs_none() -> None:
     require_node_secrets(rented(LAMBDA, experimental=True), ())
     require_node_secrets(make_spec(environment=FLEET, experimental=True), ())
+
+
+ALL = {
+    "AWS_SECRET_ACCESS_KEY": "of-the-store",
+    "OTEL_EXPORTER_OTLP_HEADERS": "of-traces",
+    "FLEET_API_KEY": "of-fleet",
+    "WANDB_API_KEY": "of-wandb",
+    "HF_TOKEN": "of-the-hub",
+    "RUN_SECRET_SHOP": "of-a-shop",
+}
+INFRASTRUCTURE = {"AWS_SECRET_ACCESS_KEY", "OTEL_EXPORTER_OTLP_HEADERS"}
+QWEN = {"source": "Qwen/Qwen3-8B"}
+BOUND = {"RUN_SECRET_SHOP": ("shop.example",)}
+
+
+@pytest.mark.parametrize(
+    ("sections", "hosts", "more"),
+    [
+        ({}, BOUND, set()),
+        ({"environment": FLEET}, {}, {"FLEET_API_KEY"}),
+        ({"tracking": ONLINE}, {}, {"WANDB_API_KEY"}),
+        ({"model": QWEN}, {}, {"HF_TOKEN"}),
+        ({"environment": OPENENV}, {}, set()),
+        ({"environment": OPENENV}, {"RUN_SECRET_SHOP": ("other.example",)}, set()),
+        ({"environment": OPENENV}, BOUND, {"RUN_SECRET_SHOP"}),
+    ],
+)
+def test_nodes_get_the_operators_secrets_that_their_run_needs(
+    sections: dict[str, Any], hosts: dict[str, tuple[str, ...]], more: set[str]
+) -> None:
+    data = {"env_keys": ["booking"]}
+    spec = rented(LAMBDA, experimental=True, data=data, **sections)
+    needed = needed_secrets(spec, ALL, hosts)
+    assert needed == {name: ALL[name] for name in INFRASTRUCTURE | more}
+
+
+def test_a_secret_of_the_operators_that_may_not_be_sent_there_is_none() -> None:
+    spec = rented(LAMBDA, experimental=True, data={"env_keys": ["booking"]}, environment=OPENENV)
+    elsewhere = {"RUN_SECRET_SHOP": ("other.example",)}
+    with pytest.raises(NoEligibleHardware, match="its hosts to HILLCLIMB_RUN_SECRET_HOSTS"):
+        require_node_secrets(spec, {"RUN_SECRET_SHOP"}, elsewhere)
+    require_node_secrets(spec, {"RUN_SECRET_SHOP"}, BOUND)

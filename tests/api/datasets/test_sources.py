@@ -62,3 +62,23 @@ def test_without_a_setting_nothing_is_fetched(tmp_path: Path) -> None:
     (tmp_path / "all.json").write_text("[]")
     with pytest.raises(SourceRefused, match=r"may read \(none\): upload the file"):
         fetch_source(f"file://{tmp_path}/all.json", (), tmp_path / "file", max_bytes=100)
+
+
+def test_the_blob_store_is_no_source_whatever_the_prefixes_cover(tmp_path: Path) -> None:
+    """Rollouts and checkpoints of every project lie there."""
+    theirs = tmp_path / "blobs" / "runs" / "run_theirs.jsonl"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("[]")
+    (tmp_path / "link").symlink_to(theirs.parent)
+    target, stores = tmp_path / "file", [str(tmp_path / "blobs"), "s3://store/blobs"]
+    for address in (f"file://{theirs}", f"file://{tmp_path}/link/run_theirs.jsonl"):
+        with pytest.raises(SourceRefused, match="lies in the blob store of this service"):
+            fetch_source(address, ("file:///",), target, max_bytes=100, stores=stores)
+    with pytest.raises(SourceRefused, match="lies in the blob store of this service"):
+        fetch_source(
+            "s3://store/blobs/x.json", ("s3://store",), target, max_bytes=100, stores=stores
+        )
+    own = tmp_path / "own.json"
+    own.write_text("[]")
+    fetch_source(f"file://{own}", ("file:///",), target, max_bytes=100, stores=stores)
+    assert target.read_text() == "[]"

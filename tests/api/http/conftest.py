@@ -58,6 +58,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
             "clouds": "skypilot",
             "node_api_url": "https://service",
             "node_blobs_url": "s3://blobs/nodes",
+            "run_sources": "file:///data s3://models",
         }
     )
 

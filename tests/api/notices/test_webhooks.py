@@ -101,7 +101,7 @@ def warn(story: Story, run_id: str, message: str = "y") -> None:
 def test_a_signature_is_that_of_the_specification() -> None:
     """The example of Standard Webhooks' reference libraries."""
     headers = signed_headers(
-        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
         b'{"test": 2432232314}',
         now=datetime.fromtimestamp(1614265330, UTC),
@@ -136,7 +136,7 @@ def test_events_are_delivered_signed_each_once(
     assert len(ids) == len(receiver.requests)
     for headers, body in receiver.requests:
         at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
-        expected = signed_headers(secret, headers["webhook-id"], body, now=at)
+        expected = signed_headers([secret], headers["webhook-id"], body, now=at)
         assert headers["webhook-signature"] == expected["webhook-signature"]
     assert {message.state for message in messages(story)} == {"delivered"}
 
@@ -339,3 +339,39 @@ def test_an_address_that_can_never_receive_is_refused_when_it_is_stored(url: str
 def test_public_https_addresses_are_stored_and_local_ones_where_settings_allow() -> None:
     store.check_url("https://example.com:8443/hook?a=b", allows_loopback=False)
     store.check_url("http://127.0.0.1:8000/hook", allows_loopback=True)
+
+
+def signs(secret: str, request: tuple[dict[str, str], bytes]) -> bool:
+    """Tell whether a receiver that knows this secret alone accepts the message, as libraries do."""
+    headers, body = request
+    at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
+    expected = signed_headers([secret], headers["webhook-id"], body, now=at)["webhook-signature"]
+    return expected in headers["webhook-signature"].split(" ")
+
+
+def test_after_a_rotation_both_secrets_sign_until_the_period_is_over(
+    story: Story, delivery: WebhookDelivery, receiver: Receiver, clock: Clock
+) -> None:
+    webhook_id, first = create(story, receiver.url, "run.warning")
+    run_id = story.running(spec())
+
+    def rotated(hours: float) -> str:
+        with story.database.transaction() as session:
+            grace = timedelta(hours=hours)
+            _, secret = store.rotate(session, KEYS, PROJECT, webhook_id, grace=grace, now=clock.now)
+        return secret
+
+    def accepted_by(*secrets: str) -> list[bool]:
+        warn(story, run_id, f"warning {len(receiver.requests)}")
+        assert deliver_due_webhooks(delivery) == 1
+        return [signs(each, receiver.requests[-1]) for each in secrets]
+
+    assert accepted_by(first) == [True]
+    second = rotated(24)
+    assert accepted_by(first, second) == [True, True]
+    clock.now += timedelta(hours=24, seconds=1)
+    assert accepted_by(first, second) == [False, True]
+    third, fourth = rotated(24), rotated(24)
+    assert accepted_by(second, third, fourth) == [False, True, True]
+    fifth = rotated(0)
+    assert accepted_by(fourth, fifth) == [False, True]

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from api.tables import Base, Project
 from api.tables.database import SCHEMA_REVISION, Database, revision_fault
-from tests.fixtures.migrated import ROOT, alembic_config
+from tests.fixtures.migrated import ROOT, Migrated, alembic_config
 
 
 def test_the_code_is_written_for_the_newest_migration() -> None:
@@ -138,3 +138,31 @@ def test_a_database_that_is_away_says_so() -> None:
     with pytest.raises(OperationalError):
         database.revision()
     database.close()
+
+
+UNINDEXED = """
+SELECT con.conrelid::regclass || '.' || string_agg(col.attname, ',' ORDER BY keys.place)
+FROM pg_constraint con
+CROSS JOIN LATERAL unnest(con.conkey) WITH ORDINALITY AS keys(number, place)
+JOIN pg_attribute col ON col.attrelid = con.conrelid AND col.attnum = keys.number
+WHERE con.contype = 'f' AND con.connamespace = 'public'::regnamespace
+  AND NOT EXISTS (
+    SELECT FROM pg_index idx
+    WHERE idx.indrelid = con.conrelid AND idx.indisvalid
+      AND (idx.indkey::smallint[])[0:cardinality(con.conkey) - 1] @> con.conkey
+      AND (
+        idx.indpred IS NULL
+        OR pg_get_expr(idx.indpred, idx.indrelid) = '(' || (
+          SELECT attname FROM pg_attribute WHERE attrelid = con.conrelid AND attnum = con.conkey[1]
+        ) || ' IS NOT NULL)'
+      )
+  )
+GROUP BY con.oid, con.conrelid
+"""
+"""Foreign keys with whose columns no index begins; an index of the rows with a value is one."""
+
+
+def test_every_foreign_key_has_an_index(emptied: Migrated) -> None:
+    """Without one, each row that is deleted reads all rows that may name it."""
+    with emptied.database.transaction() as session:
+        assert session.scalars(text(UNINDEXED)).all() == []

@@ -164,7 +164,8 @@ def renting_stack(
         host, port = store.get_host_and_port()
         endpoint = f"http://{host}:{port}"
         make_client(endpoint).create_bucket(Bucket=BUCKET)
-        for name, value in {**_environment(home), **more}.items():
+        python = data_plane(slurm)
+        for name, value in {**_environment(home, python), **more}.items():
             variables.setenv(name, value)
         options = StackOptions(
             state_dir=root / "state",
@@ -177,9 +178,7 @@ def renting_stack(
         assert found is not None
         headers = {"Authorization": f"Bearer {found.api_key}"}
         with httpx.Client(base_url=found.url, headers=headers, trust_env=False, timeout=30) as http:
-            yield RentingStack(
-                options=options, http=http, slurm=slurm, python=data_plane(slurm), said=said
-            )
+            yield RentingStack(options=options, http=http, slurm=slurm, python=python, said=said)
     finally:
         variables.undo()
         down(root / "state", say=said.append)
@@ -231,12 +230,13 @@ def moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _environment(home: Path, python: Path) -> dict[str, str]:
     return {
         "HOME": str(home),
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "HILLCLIMB_NODE_SECRETS": "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY",
+        "HILLCLIMB_NODE_IMAGES": str(python),
         "OMP_NUM_THREADS": "1",
     }
 

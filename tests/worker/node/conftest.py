@@ -19,7 +19,7 @@ from tests.worker.run_simulation import PROJECT, RunSimulation
 
 __all__ = ["database", "database_url", "sim"]
 
-SECRETS = {"FLEET_API_KEY": "fleet-key-of-the-operator"}
+SECRETS = {"AWS_SECRET_ACCESS_KEY": "fleet-key-of-the-operator"}
 TRAINS = {
     "schedule": {"total_steps": 3, "train_batch_size": 1, "mini_batch_size": 1},
     "checkpoints": {"interval": 1},

@@ -56,17 +56,17 @@ def test_the_trainer_gets_the_secrets_and_no_log_line_has_them(
     node = bench.start()
     variables = variables_of(bench.trainer().pid)
     token, code = variables["HILLCLIMB_ATTEMPT_TOKEN"], bench.variables["HILLCLIMB_BOOTSTRAP_TOKEN"]
-    assert variables["FLEET_API_KEY"] == SECRETS["FLEET_API_KEY"]
+    assert variables["AWS_SECRET_ACCESS_KEY"] == SECRETS["AWS_SECRET_ACCESS_KEY"]
     assert "HILLCLIMB_BOOTSTRAP_TOKEN" not in variables
     with bench.attempt_dir().log.open("a") as log:
-        log.write(f"key {SECRETS['FLEET_API_KEY']} token {token} code {code}\n")
+        log.write(f"key {SECRETS['AWS_SECRET_ACCESS_KEY']} token {token} code {code}\n")
     gate.unlink()
     assert bench.exit_code(node) == 0
     kept = [path for path in (bench.home / "node").rglob("*") if path.is_file()]
     shipped = [path for path in bench.blobs.rglob("*") if path.is_file()]
     assert kept
     assert shipped
-    for secret in (SECRETS["FLEET_API_KEY"], token, code):
+    for secret in (SECRETS["AWS_SECRET_ACCESS_KEY"], token, code):
         holding = [path for path in (*kept, *shipped) if secret in path.read_text(errors="replace")]
         assert holding == []
         assert secret not in bench.log.read_text()
@@ -217,7 +217,7 @@ def test_a_node_that_reaches_nothing_but_the_store_trains_through_the_mailbox(
     assert end_code(sim, rented) == "runner_stopped"
     assert relay.recover_tail(sim.context, rented.run_id, 1, after=0) > 0
     plan = (bench.blobs / run_key(rented.run_id, "attempt-1/node/plan.json")).read_text()
-    assert SECRETS["FLEET_API_KEY"] not in plan
+    assert SECRETS["AWS_SECRET_ACCESS_KEY"] not in plan
 
 
 def test_a_machine_that_is_not_fit_ends_the_attempt_with_every_sentence(

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from hillclimb.environment.errors import EnvUnavailable
 from hillclimb.environment.task import Task
 from hillclimb.spec.environment.openenv import OpenEnvServer
+from hillclimb.spec.hosts import OPERATORS_HOSTS
 from trainer.envs.openenv.actions import Actions
 from trainer.envs.openenv.env import OpenEnvEpisode
 from trainer.envs.openenv.rewards import RewardScale
@@ -125,7 +126,8 @@ def header_values(key: str, server: OpenEnvServer, variables: Mapping[str, str])
         value = variables.get(variable, "").strip()
         if not value:
             raise SpecError(
-                f"{setting}, which is not set where the trainer runs: set it for the runner"
+                f"{setting}, which is not set where the trainer runs: set it for the runner, and"
+                f" its host in {OPERATORS_HOSTS}, or name a secret of the project for it"
             )
         if not (value.isascii() and value.isprintable()):
             raise SpecError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hillclimb.blobs.base import BlobMissing, StoreError, StoreRefused
 from hillclimb.blobs.locate import open_store
-from hillclimb.spec.preflight.warm_start import S3
+from hillclimb.spec.hosts import S3
 from trainer.algo.sequences import TrainingSequence
 from trainer.errors import DataError, StoreUnavailable
 from trainer.jobs.sft.demonstration import MAX_LINE_BYTES, Demonstration, read_demonstrations

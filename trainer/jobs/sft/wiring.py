@@ -16,6 +16,7 @@ from hillclimb.environment.task import Task
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning
 from hillclimb.protocol.rundir import QUALIFY, RESUME
+from hillclimb.spec.hosts import S3
 from trainer.algo.sequences import TrainingSequence
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.daemon_thread import start_in_daemon_thread
@@ -24,6 +25,7 @@ from trainer.attempt.watchdog import Watchdog
 from trainer.envs.choose import choose_provider
 from trainer.errors import CheckpointError, EnvironmentOutage, SpecError
 from trainer.inputs.model.directory import load_policy
+from trainer.inputs.own_files import refuse_others_files
 from trainer.inputs.tasks.sets import load_tasks
 from trainer.jobs.assembly import load_checked_config, refuse_gpu, worker_factory
 from trainer.jobs.sft.demonstration import Demonstration
@@ -112,6 +114,9 @@ def _read_sequences(
         )
         return list(rollouts), 0
     assert spec.sft.demonstrations is not None
+    if not spec.sft.demonstrations.startswith(S3):
+        path = Path(spec.sft.demonstrations)
+        refuse_others_files("sft.demonstrations", path, context.dir)
     every = list(demonstrations_of(spec.sft.demonstrations, context.dir.path / DOWNLOADS))
     tasks = load_tasks(spec, context.store)
     keys = spec.data.env_keys or tuple(dict.fromkeys(each.env_key for each in tasks.train))

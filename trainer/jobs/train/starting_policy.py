@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hillclimb.protocol.rundir import MODEL, POLICY, checkpoint_name, run_key
+from hillclimb.spec.hosts import S3
 from hillclimb.spec.training.model import checkpoint_source
 from trainer.attempt.context import AttemptContext
 from trainer.errors import SpecError
 from trainer.inputs.model.sources import MODEL_FILES, resolve_source
+from trainer.inputs.own_files import refuse_others_files
 from trainer.jobs.train.checkpoints import fetch
+
+FETCHED = ("builtin:", "hf:", S3)
+"""Beginnings of a `model.source` that is no path of this machine."""
 
 
 def fetch_model(context: AttemptContext, *, patterns: Sequence[str] = MODEL_FILES) -> Path:
@@ -18,11 +23,14 @@ def fetch_model(context: AttemptContext, *, patterns: Sequence[str] = MODEL_FILE
 
     Raises:
         ModelUnavailable, StoreUnavailable, StorageFull: as `resolve_source`.
+        SpecError: `model.source` is a path into the files of other runs.
         CheckpointError: `model.source` names a checkpoint that is missing or torn.
     """
     source, downloads = context.spec.model.source, context.dir.path / MODEL
     named = checkpoint_source(source)
     if named is None:
+        if not source.startswith(FETCHED):
+            refuse_others_files("model.source", Path(source), context.dir)
         return resolve_source(source, downloads, patterns=patterns)
     if named.step is None or named.attempt is None:
         raise SpecError(f"model.source {source} names no step: the service fills it in")

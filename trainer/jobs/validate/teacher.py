@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hillclimb.environment.base import SupportsTranscript, ToolResult
 from hillclimb.environment.task import Task
 from hillclimb.protocol.validation import Reason, TeacherTries, TeacherUse
+from hillclimb.spec.hosts import OPERATORS_HOSTS
 from hillclimb.spec.preflight.preflight import TeacherSpec
 from trainer.errors import SpecError
 from trainer.jobs.validate.anthropic import AnthropicTeacher, anthropic_headers
@@ -139,7 +140,8 @@ def make_teacher(
         if not key:
             raise SpecError(
                 f"validation.teacher.api_key_env names {spec.api_key_env}, which is not set in the"
-                " runner's environment: set it there and start the runner again"
+                f" runner's environment: set it there, and its host in {OPERATORS_HOSTS}, and start"
+                " the runner again, or name a secret of the project for it"
             )
     if spec.type == "anthropic":
         endpoint = Endpoint(spec=spec, headers=anthropic_headers(key), secret=key, used=used)

@@ -43,16 +43,17 @@ def list_members(
 @router.put(
     "/{email}",
     operation_id="set_member",
-    summary="Add a member or change the role",
+    summary="Invite a member or change the role",
     responses={**documented(MALFORMED)},
 )
 def set_member(
     services: ServicesDep, caller: Admin, email: EmailPath, body: SetMember
 ) -> MemberPayload:
-    """Give a person a role; it holds from the next request on, for their keys too.
+    """Invite a person, or change a member's role; it holds from the next request on.
 
-    The person need not have signed in before: the first sign-in with this address, which the
-    provider must have verified, becomes this member.
+    The person need not have signed in before: whoever signs in with this address, which the
+    provider must have verified, is asked whether to join. Until then `accepted_at`, `name` and
+    `last_login_at` are null, also for a person of other projects.
     """
     with services.database.transaction() as session:
         member, person = members.set_member(
@@ -79,9 +80,10 @@ def remove_member(services: ServicesDep, caller: Admin, email: EmailPath) -> Res
 def _payload(member: ProjectMember, person: Person) -> MemberPayload:
     return MemberPayload(
         email=person.email,
-        name=person.name,
+        name=person.name if member.accepted_at is not None else None,
         role=member.role,
         added_by=member.added_by,
         created_at=member.created_at,
-        last_login_at=person.last_login_at,
+        accepted_at=member.accepted_at,
+        last_login_at=person.last_login_at if member.accepted_at is not None else None,
     )

@@ -47,7 +47,11 @@ def claim_cluster_attempt(services: ServicesDep, body: BootstrapClaim) -> NodePl
             body,
             secret=secret,
             ingest_url=f"{reached}/v1/ingest",
-            secrets=SecretSources(operators=services.node_secrets, keyring=services.keyring),
+            secrets=SecretSources(
+                operators=services.node_secrets,
+                keyring=services.keyring,
+                hosts=services.settings.operators_hosts,
+            ),
             now=utc_now(),
         )
 

@@ -394,4 +394,5 @@ def creation_context(services: Services) -> CreationContext:
         limits=limits(services),
         prefixes=allowed_prefixes(services.settings.dataset_sources),
         max_bytes=services.settings.dataset_max_mb * 1_000_000,
+        store_urls=services.settings.store_urls,
     )

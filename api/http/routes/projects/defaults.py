@@ -11,6 +11,7 @@ from api.http.document.openapi import json_body
 from api.http.problems import INVALID, KINDS, MALFORMED, documented
 from api.http.requests.bodies import parse_body
 from api.http.requests.context import Admin, RawBody, Reader, Services, ServicesDep
+from api.runs.errors import AddressRefused
 from api.runs.journal import utc_now
 from api.tables.access.defaults import find_defaults, replace_defaults
 from api.tables.access.identity import NotAllowed, NotAuthenticated
@@ -43,7 +44,7 @@ def get_project_defaults(services: ServicesDep, caller: Reader) -> ProjectDefaul
     "",
     operation_id="set_project_defaults",
     summary="Replace the project's defaults",
-    responses={**documented(MALFORMED, INVALID, KINDS[SecretMissing])},
+    responses={**documented(MALFORMED, INVALID, KINDS[SecretMissing], KINDS[AddressRefused])},
     openapi_extra=json_body("ProjectDefaults"),
 )
 def set_project_defaults(
@@ -51,6 +52,9 @@ def set_project_defaults(
 ) -> ProjectDefaultsPayload:
     """Replace all defaults; they concern runs that are submitted from now on."""
     defaults = parse_body(ProjectDefaults, body)
+    tenancy = services.admission.tenancy
+    for channel in defaults.channels():
+        tenancy.refuse_channel(channel, caller.project_id, setting="slack_channel")
     with services.database.transaction() as session:
         require_names(
             session,

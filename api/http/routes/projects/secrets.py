@@ -53,15 +53,19 @@ def list_secrets(services: ServicesDep, caller: Reader) -> SecretList:
     openapi_extra=json_body("SecretValue"),
 )
 def set_secret(services: ServicesDep, caller: Admin, name: Name, body: RawBody) -> SecretPayload:
-    """Create the secret, or replace its value: attempts that start from now on receive it."""
-    value = parse_body(SecretValue, body).value.get_secret_value()
+    """Create the secret, or replace its value: attempts that start from now on receive it.
+
+    `hosts` are the only servers to which a spec may send it.
+    """
+    sent = parse_body(SecretValue, body)
     with services.database.transaction() as session:
         secret = store.set_secret(
             session,
             services.keyring,
             caller,
             name=name,
-            value=value,
+            value=sent.value.get_secret_value(),
+            hosts=sent.hosts,
             now=utc_now(),
         )
         return SecretPayload.model_validate(secret)

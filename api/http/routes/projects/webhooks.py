@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -13,7 +14,7 @@ from api.http.requests.context import Admin, RawBody, Reader, Services, Services
 from api.notices.webhooks import store
 from api.notices.webhooks.deliver import WebhookDelivery, send_test
 from api.notices.webhooks.errors import NotDelivered, WebhookNotFound, WebhookRejected
-from api.notices.webhooks.request import WebhookChanges, WebhookSpec
+from api.notices.webhooks.request import SecretRotation, WebhookChanges, WebhookSpec
 from api.runs.journal import utc_now
 from api.runs.outbox import PENDING
 from api.tables import OutboxMessage
@@ -91,6 +92,31 @@ def change_webhook(
     with services.database.transaction() as session:
         webhook = store.change(session, caller.project_id, webhook_id, changes, now=utc_now())
         return WebhookPayload.model_validate(webhook)
+
+
+@router.post(
+    "/{webhook_id}/rotate",
+    operation_id="rotate_webhook_secret",
+    summary="Give a webhook a new signing secret",
+    responses={**documented(MALFORMED, INVALID, KINDS[WebhookNotFound])},
+    openapi_extra=json_body("SecretRotation"),
+)
+def rotate_webhook_secret(
+    services: ServicesDep, caller: Admin, webhook_id: WebhookId, body: RawBody
+) -> NewWebhook:
+    """Return the new secret; until `previous_until` both secrets sign every message."""
+    rotation = parse_body(SecretRotation, body)
+    with services.database.transaction() as session:
+        webhook, secret = store.rotate(
+            session,
+            services.keyring,
+            caller.project_id,
+            webhook_id,
+            grace=timedelta(hours=rotation.grace_hours),
+            now=utc_now(),
+        )
+        facts = WebhookPayload.model_validate(webhook).model_dump()
+    return NewWebhook(**facts, secret=secret)
 
 
 @router.delete(

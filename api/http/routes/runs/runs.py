@@ -30,6 +30,7 @@ from api.http.requests.stopping import stop_and_enqueue
 from api.results.evals.conclusion import result_of_run
 from api.runs import store
 from api.runs.errors import (
+    AddressRefused,
     CheckpointMisfit,
     CheckpointNotFound,
     CursorRejected,
@@ -49,7 +50,7 @@ from api.tables.access.errors import QuotaExceeded
 from api.tables.access.grants.charging import GrantExhausted
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated
-from api.tables.access.secrets.errors import SecretMissing
+from api.tables.access.secrets.errors import SecretMissing, SecretNotForHost
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
 from hillclimb.spec.section import MAX_TAGS, Tag
 from hillclimb.spec.sections import RunKind
@@ -86,6 +87,8 @@ SPEC_PROBLEMS = (
     KINDS[NoEligibleHardware],
     KINDS[QuotaExceeded],
     KINDS[SecretMissing],
+    KINDS[SecretNotForHost],
+    KINDS[AddressRefused],
     KINDS[DefaultsMisfit],
 )
 NO_RUN = KINDS[RunNotFound]

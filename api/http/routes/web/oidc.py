@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -10,18 +12,30 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from api.http.dashboard.headers import PAGE_HEADERS
 from api.http.dashboard.templating import render_page
 from api.http.oidc.provider import Provider
-from api.http.oidc.sign_in import COOKIE, SIGN_IN_S, SignIn, begin_sign_in, seal, unseal
+from api.http.oidc.sign_in import (
+    COOKIE,
+    SIGN_IN_S,
+    Choice,
+    SignIn,
+    begin_sign_in,
+    seal,
+    seal_choice,
+    unseal,
+    unseal_choice,
+)
 from api.http.problems import NOT_FOUND, Problem
-from api.http.requests.context import Services, ServicesDep
+from api.http.requests.context import RawBody, Services, ServicesDep
 from api.http.routes.web.sessions import form, is_secure, local, set_session
 from api.runs.journal import utc_now
+from api.tables.access import members
 from api.tables.access.errors import SignInFailed
-from api.tables.access.identity import Principal, principal_of_person
-from api.tables.access.members import ConfirmedIdentity, roles_of, sign_in
+from api.tables.access.identity import principal_of_person
+from api.tables.access.members import ConfirmedIdentity, Invitation
 
 router = APIRouter(include_in_schema=False)
 
 PATH = "/login/oidc"
+MAX_INVITATIONS = 20
 MAX_PROJECTS = 1000
 """Memberships of a person among which a named project is looked for."""
 
@@ -74,9 +88,54 @@ def finish(
             request.cookies.get(COOKIE), state, secret=services.cursor_secret, now=utc_now()
         )
         _refuse_ended(code, error)
-        caller = _enter(services, begun, _confirmed(provider, services, begun, code))
+        person_id, project_id, invitations = _choose(
+            services, begun, _confirmed(provider, services, begun, code)
+        )
     except SignInFailed as failure:
         return form("/", problem=str(failure), has_provider=True)
+    if project_id is None:
+        # The cookie stays: it says that the buttons are pressed in the same browser.
+        return _ask(services, begun, person_id, invitations)
+    return _opened(request, services, begun, project_id, person_id)
+
+
+@router.post(f"{PATH}/accept")
+def accept_invitation(request: Request, services: ServicesDep, body: RawBody) -> Response:
+    """Join the project of a page's button, and open a session in it."""
+    _provider(services)
+    choice = parse_qs(body.decode(errors="replace")).get("choice", [""])[0]
+    secret, now = services.cursor_secret, utc_now()
+    try:
+        accepted = unseal_choice(choice, secret=secret)
+        begun = unseal(request.cookies.get(COOKIE), accepted.state, secret=secret, now=now)
+        with services.database.transaction() as session:
+            members.accept(session, accepted.project_id, accepted.person_id, now=now)
+    except SignInFailed as failure:
+        return form("/", problem=str(failure), has_provider=True)
+    return _opened(request, services, begun, accepted.project_id, accepted.person_id)
+
+
+def _ask(
+    services: Services, begun: SignIn, person_id: str, invitations: Sequence[Invitation]
+) -> Response:
+    """Return the page of a person's invitations, each with a button."""
+    choices = [
+        Choice(state=begun.state, person_id=person_id, project_id=each.project_id)
+        for each in invitations
+    ]
+    sealed = [seal_choice(each, secret=services.cursor_secret) for each in choices]
+    page = render_page(
+        "invitations", signed_in=False, invitations=list(zip(invitations, sealed, strict=True))
+    )
+    return HTMLResponse(page, headers=PAGE_HEADERS)
+
+
+def _opened(
+    request: Request, services: Services, begun: SignIn, project_id: str, person_id: str
+) -> Response:
+    """Return the page that leads on, with the cookie of the person's session."""
+    with services.database.transaction() as session:
+        caller = principal_of_person(session, project_id, person_id)
     # A page, no redirect: browsers send a strict cookie only once our own page leads on.
     page = render_page("signed_in", signed_in=False, next=local(begun.next))
     response = HTMLResponse(page, headers=PAGE_HEADERS)
@@ -97,17 +156,26 @@ def _confirmed(
     return provider.verify(token, nonce=begun.nonce, now=utc_now())
 
 
-def _enter(services: Services, begun: SignIn, identity: ConfirmedIdentity) -> Principal:
-    """Return the person as a member of a project; raises SignInFailed for people without any."""
+def _choose(
+    services: Services, begun: SignIn, identity: ConfirmedIdentity
+) -> tuple[str, str | None, Sequence[Invitation]]:
+    """Return the person and the project to open, or null and the invitations to show.
+
+    No project opens that the person has not joined: another one might have been added by anybody.
+    Raises SignInFailed for people without a project.
+    """
     with services.database.transaction() as session:
-        person = sign_in(session, identity, now=utc_now())
-        projects = [each.project_id for each in roles_of(session, person.id, limit=MAX_PROJECTS)]
-        if not projects:
+        person = members.sign_in(session, identity, now=utc_now())
+        roles = members.roles_of(session, person.id, limit=MAX_PROJECTS)
+        if not roles:
             raise SignInFailed("You are no member of any project: ask an admin to add you.")
-        chosen = begun.project or projects[0]
-        if chosen not in projects:
+        if begun.project is not None:
+            roles = [each for each in roles if each.project_id == begun.project]
+        joined = [each.project_id for each in roles if each.accepted_at is not None]
+        if not roles:
             raise SignInFailed("You are no member of this project: ask one of its admins.")
-        return principal_of_person(session, chosen, person.id)
+        invitations = () if joined else members.invitations_of(session, roles[:MAX_INVITATIONS])
+        return person.id, joined[0] if joined else None, invitations
 
 
 def _provider(services: Services) -> Provider:

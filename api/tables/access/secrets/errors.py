@@ -3,6 +3,7 @@
 SecretsError
 ├── SecretNotFound     the project has no secret of that name
 ├── SecretMissing      a spec names a secret that the project does not have
+├── SecretNotForHost   the spec would send a secret to a host that it is not for
 ├── SecretInUse        a run that has not ended names the secret
 ├── SecretRejected     the value cannot be stored
 └── SecretUnreadable   no master key of this process decrypts it
@@ -19,6 +20,10 @@ class SecretNotFound(SecretsError):
 
 class SecretMissing(SecretsError):
     """A spec names a secret that the project does not have; the message names the command."""
+
+
+class SecretNotForHost(SecretsError):
+    """The spec would send a secret to a host to which it is not bound; the message names both."""
 
 
 class SecretInUse(SecretsError):

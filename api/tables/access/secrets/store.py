@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import cast, func, select, update
@@ -16,6 +16,7 @@ from api.tables.access.secrets.errors import (
     SecretNotFound,
     SecretRejected,
 )
+from api.tables.access.secrets.hosts import refuse_foreign_hosts
 from api.tables.access.secrets.keyring import Encrypted, Keyring, Place
 from api.tables.access.secrets.request import MAX_VALUE_BYTES, MIN_VALUE_CHARS
 from api.tables.projects import ProjectSecret
@@ -26,10 +27,21 @@ MAX_SECRETS = 200
 """Secrets of one project."""
 
 
-def set_secret(
-    session: Session, keyring: Keyring, caller: Principal, *, name: str, value: str, now: datetime
+def set_secret(  # noqa: PLR0913 (one per column)
+    session: Session,
+    keyring: Keyring,
+    caller: Principal,
+    *,
+    name: str,
+    value: str,
+    now: datetime,
+    hosts: Sequence[str] | None = None,
 ) -> ProjectSecret:
-    """Create the secret in the caller's project, or replace its value; raises SecretRejected."""
+    """Create the secret in the caller's project, or replace its value; raises SecretRejected.
+
+    `hosts` replace those to which it may be sent; null keeps them. They change with the value
+    alone: who does not know it cannot have it sent elsewhere.
+    """
     project_id, actor = caller.project_id, caller.actor
     _check_value(value)
     _check_number(session, project_id, name)
@@ -40,6 +52,8 @@ def set_secret(
         "updated_by": actor,
         "updated_at": now,
     }
+    if hosts is not None:
+        changed["hosts"] = sorted(set(hosts))
     statement = insert(ProjectSecret).values(
         project_id=project_id, name=name, version=1, created_by=actor, created_at=now, **changed
     )
@@ -106,32 +120,38 @@ def reencrypt(session: Session, keyring: Keyring, project_id: str) -> int:
 
 
 def require_secrets(session: Session, spec: RunSpec, project_id: str) -> None:
-    """Refuse a spec that names a secret which the project lacks; locks those that it names.
+    """Refuse a spec that names a secret which the project lacks, or sends one to a foreign host.
 
-    Raises SecretMissing.
+    Locks those that it names. Raises SecretMissing and SecretNotForHost.
     """
-    require_names(
-        session, project_id, {f"secrets.{key}": name for key, name in _named(spec).items()}
+    named = _named(spec)
+    hosts = require_names(
+        session, project_id, {f"secrets.{key}": name for key, name in named.items()}
     )
+    refuse_foreign_hosts(spec, {variable: (name, hosts[name]) for variable, name in named.items()})
 
 
-def require_names(session: Session, project_id: str, named: Mapping[str, str]) -> None:
+def require_names(
+    session: Session, project_id: str, named: Mapping[str, str]
+) -> dict[str, Sequence[str]]:
     """Refuse names of secrets that the project lacks, by the key that has the name; locks the rest.
 
-    Raises SecretMissing.
+    Returns the hosts of each. Raises SecretMissing.
     """
     if not named:
-        return
-    query = select(ProjectSecret.name).where(
+        return {}
+    query = select(ProjectSecret.name, ProjectSecret.hosts).where(
         ProjectSecret.project_id == project_id, ProjectSecret.name.in_(set(named.values()))
     )
-    present = set(session.scalars(query.with_for_update(key_share=True)))
+    rows = session.execute(query.with_for_update(key_share=True)).all()
+    present: dict[str, Sequence[str]] = {row.name: row.hosts for row in rows}
     for key, name in named.items():
         if name not in present:
             raise SecretMissing(
                 f"{key} names the secret {name!r}, which this project does not have: create it with"
                 f" `hillclimb secrets set {name}`"
             )
+    return present
 
 
 def secrets_of(
@@ -139,7 +159,7 @@ def secrets_of(
 ) -> dict[str, str]:
     """Return the variables of a run's trainer with their values, for its attempt alone.
 
-    Raises SecretMissing and SecretUnreadable.
+    Raises SecretMissing, SecretNotForHost and SecretUnreadable.
     """
     named = _named(spec)
     if not named:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hillclimb.client.http import Http
 from hillclimb.client.paths import quoted
 from hillclimb.protocol.payloads.projects.secrets import (
@@ -24,9 +26,13 @@ class Secrets:
         """Return names and dates of the secrets."""
         return self._http.get(SecretList, PATH)
 
-    def set(self, name: str, value: str) -> SecretPayload:
-        """Create a secret, or replace its value."""
-        return self._http.request(SecretPayload, "PUT", _of(name), json={"value": value})
+    def set(self, name: str, value: str, *, hosts: Sequence[str] | None = None) -> SecretPayload:
+        """Create a secret, or replace its value.
+
+        `hosts` are the servers to which specs may send it; None keeps them.
+        """
+        body = {"value": value, "hosts": None if hosts is None else [*hosts]}
+        return self._http.request(SecretPayload, "PUT", _of(name), json=body)
 
     def delete(self, name: str) -> DeletedSecret:
         """Delete a secret that no live run names."""

@@ -47,6 +47,11 @@ class Webhooks:
         """Delete a webhook with its deliveries."""
         return self._http.request(DeletedWebhook, "DELETE", _of(webhook_id))
 
+    def rotate(self, webhook_id: str, *, grace_hours: float = 24.0) -> NewWebhook:
+        """Replace the signing secret; the one before signs messages too for `grace_hours`."""
+        body = {"grace_hours": grace_hours}
+        return self._http.request(NewWebhook, "POST", _of(webhook_id, "rotate"), json=body)
+
     def test(self, webhook_id: str) -> WebhookTest:
         """Send a test message now."""
         return self._http.request(WebhookTest, "POST", _of(webhook_id, "test"))

@@ -68,11 +68,14 @@ class MemberPayload(Payload):
     object: Literal["member"] = "member"
     email: str
     name: str | None
-    """As the provider of identities has it; null before the first sign-in."""
+    """As the provider of identities has it; null until the person has accepted."""
     role: str
     added_by: str
     created_at: datetime
+    accepted_at: datetime | None
+    """When the person joined; null for an invitation."""
     last_login_at: datetime | None
+    """The last sign-in; null until the person has accepted."""
 
 
 class MemberList(Payload):

@@ -15,6 +15,9 @@ class SecretPayload(Payload):
     name: str
     version: int
     """Number of the value: 1 is the first."""
+    hosts: list[str]
+    """Servers to which a spec may send it; none: only the platform that its variable is named for.
+    """
     key_id: str
     """The master key that encrypts it."""
     created_by: str

@@ -23,13 +23,15 @@ class WebhookPayload(Payload):
     disabled_reason: str | None
     failing_since: datetime | None
     """Time of the first failed delivery since the last one that succeeded."""
+    previous_until: datetime | None
+    """Until then the secret before the last rotation signs every message too; null: none does."""
     created_by: str
     created_at: datetime
     updated_at: datetime
 
 
 class NewWebhook(WebhookPayload):
-    """A new webhook with its signing secret, which no other response has."""
+    """A webhook with its new signing secret, which no other response has."""
 
     secret: str = Field(repr=False)
     """`whsec_` and 32 bytes in base64: libraries of Standard Webhooks check signatures with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +18,7 @@ from api.runs.journal import utc_now
 from api.settings import Settings
 from api.tables import Person
 from api.tables.access.errors import SignInFailed
-from api.tables.access.members import remove_member, set_member
+from api.tables.access.members import accept, remove_member, set_member
 from api.tables.access.roles import Role
 from api.tables.database import Database
 from tests.api.fixtures.migrated import OTHER_PROJECT, PROJECT
@@ -47,10 +48,17 @@ def browser(cast: Cast) -> httpx.AsyncClient:
     return cast.http
 
 
+def invite(database: Database, project_id: str, role: Role = Role.MEMBER) -> str:
+    with database.transaction() as session:
+        _, person = set_member(session, project_id, "ada@example.org", role, actor="test")
+        return person.id
+
+
 @pytest.fixture
 def ada(database: Database) -> None:
+    person_id = invite(database, PROJECT)
     with database.transaction() as session:
-        set_member(session, PROJECT, "ada@example.org", Role.MEMBER, actor="test")
+        accept(session, PROJECT, person_id, now=utc_now())
 
 
 async def begin(browser: httpx.AsyncClient, **params: str) -> str:
@@ -202,6 +210,61 @@ async def test_a_person_opens_only_projects_of_theirs(browser: httpx.AsyncClient
     browser.cookies.clear()
     response = await sign_in(browser, project=OTHER_PROJECT)
     assert "no member of this project" in response.text
+
+
+async def test_a_project_that_nobody_has_joined_learns_nothing_and_opens_for_nobody(
+    browser: httpx.AsyncClient, database: Database, cast: Cast
+) -> None:
+    """A foreign project adds an address before the person's own project does."""
+    invite(database, OTHER_PROJECT)
+    person_id = invite(database, PROJECT)
+    with database.transaction() as session:
+        accept(session, PROJECT, person_id, now=utc_now())
+    await sign_in(browser)
+    assert (await browser.get("/v1/whoami")).json()["project_id"] == PROJECT
+    (member,) = (await cast.stranger()("GET", "/v1/members")).json()["data"]
+    assert member["email"] == "ada@example.org"
+    assert (member["name"], member["last_login_at"], member["accepted_at"]) == (None, None, None)
+    (own,) = (await cast.of("admin")("GET", "/v1/members")).json()["data"]
+    assert own["name"] == "Ada"
+    assert own["last_login_at"] is not None
+
+
+async def test_a_person_joins_by_the_button_in_the_browser_that_signed_in(
+    browser: httpx.AsyncClient, database: Database, cast: Cast
+) -> None:
+    invite(database, OTHER_PROJECT, Role.VIEWER)
+    invite(database, PROJECT, Role.ADMIN)
+    page = await sign_in(browser, next="/datasets")
+    assert COOKIE not in browser.cookies
+    assert (await browser.get("/v1/whoami")).status_code == 401
+    choices = re.findall(r'name="choice" value="([^"]+)"', page.text)
+    assert [PROJECT in page.text, OTHER_PROJECT in page.text, len(choices)] == [True, True, 2]
+    own = {"Cookie": f"{SIGN_IN_COOKIE}={browser.cookies[SIGN_IN_COOKIE]}"}
+    browser.cookies.clear()
+    path = "/login/oidc/accept"
+    for data, headers in ((choices[1], {}), (choices[1] + "x", own), ("", own)):
+        refusal = await browser.post(path, data={"choice": data}, headers=headers)
+        assert refusal.status_code == 401, refusal.text
+    entered = await browser.post(path, data={"choice": choices[1]}, headers=own)
+    assert 'content="0; url=/datasets"' in entered.text
+    whoami = (await browser.get("/v1/whoami")).json()
+    assert (whoami["project_id"], whoami["role"]) == (PROJECT, "admin")
+    (other,) = (await cast.stranger()("GET", "/v1/members")).json()["data"]
+    assert other["name"] is None
+
+
+async def test_an_invitation_that_was_taken_back_is_none(
+    browser: httpx.AsyncClient, database: Database
+) -> None:
+    invite(database, PROJECT)
+    page = await sign_in(browser, project=PROJECT)
+    (choice,) = re.findall(r'name="choice" value="([^"]+)"', page.text)
+    with database.transaction() as session:
+        remove_member(session, PROJECT, "ada@example.org")
+    refusal = await browser.post("/login/oidc/accept", data={"choice": choice})
+    assert refusal.status_code == 401
+    assert COOKIE not in refusal.cookies
 
 
 def test_new_keys_of_the_provider_are_fetched_at_most_once_a_minute(provider: OidcServer) -> None:

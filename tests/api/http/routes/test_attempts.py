@@ -23,7 +23,7 @@ from tests.api.http.conftest import RememberingBell, bearer
 from tests.fixtures.factories import started
 
 SECRET = "for tests only"
-SECRETS = {"FLEET_API_KEY": "the-fleet-key"}
+SECRETS = {"AWS_SECRET_ACCESS_KEY": "the-fleet-key"}
 END = {"reason": "completed", "message": "done", "exit_code": 0, "last_trainer_seq": 1}
 
 
@@ -83,7 +83,7 @@ async def test_what_is_secret_is_in_no_event_and_no_other_answer(
     plan = await taken(client, rented)
     for path in ("", "/events", "/status"):
         answer = await client.get(f"/v1/runs/{rented.run_id}{path}")
-        assert SECRETS["FLEET_API_KEY"] not in answer.text
+        assert SECRETS["AWS_SECRET_ACCESS_KEY"] not in answer.text
         assert plan.attempt_token not in answer.text
 
 

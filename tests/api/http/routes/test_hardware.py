@@ -313,3 +313,33 @@ async def test_nodes_are_not_told_their_secrets_where_others_read_along(
             assert answer.status_code == status, answer.text
             if status == 422:
                 assert f"secrets unencrypted over {url}" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"candidates": [LAMBDA | {"image": "docker:evil/trainer:1"}]}, "docker:evil/trainer:1"),
+        ({"candidates": [LAMBDA, LAMBDA | {"image": "docker:evil/x:1"}]}, "docker:evil/x:1"),
+        (
+            {
+                "candidates": [{"infra": "slurm/lab", "accelerators": "H100:8"}],
+                "trainer": {"type": "prebuilt", "python": "/home/evil/bin/python"},
+            },
+            "/home/evil/bin/python",
+        ),
+    ],
+)
+async def test_code_that_the_operator_has_not_allowed_gets_no_secrets(
+    client: httpx.AsyncClient, app: FastAPI, changes: dict[str, Any], code: str
+) -> None:
+    spec = body(LAMBDA)
+    spec["backend"]["skypilot"] |= changes
+    refused = await client.post("/v1/runs", json=spec)
+    assert (refused.status_code, refused.json()["code"]) == (422, "no_eligible_hardware")
+    assert f"{code} would run with the operator's secrets" in refused.json()["detail"]
+    assert "this service allows only its own wheel" in refused.json()["detail"]
+    services = app.state.services
+    allowing = services.settings.model_copy(update={"node_images": f"docker:a/b:c {code}"})
+    app.state.services = dataclasses.replace(services, settings=allowing)
+    allowed = await client.post("/v1/runs", json=spec)
+    assert allowed.status_code == 201, allowed.text

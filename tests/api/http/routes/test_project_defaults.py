@@ -36,7 +36,9 @@ async def set_defaults(client: httpx.AsyncClient, **defaults: Any) -> None:
 
 async def store(client: httpx.AsyncClient, *names: str) -> None:
     for name in names:
-        await client.put(f"/v1/secrets/{name}", json={"value": f"value of {name}"})
+        hosts = ["shop.example"] if name == "run_secret_shop" else []
+        body = {"value": f"value of {name}", "hosts": hosts}
+        await client.put(f"/v1/secrets/{name}", json=body)
 
 
 async def plan(client: httpx.AsyncClient, **sections: Any) -> dict[str, Any]:

@@ -181,12 +181,14 @@ async def test_nodes_receive_the_secrets_of_the_spec_before_the_operators(
     client: httpx.AsyncClient, database: Database, app: FastAPI
 ) -> None:
     operators = {"FLEET_API_KEY": "the-operators-key", "WANDB_API_KEY": "the-operators-other"}
+    operators |= {"AWS_SECRET_ACCESS_KEY": "of-the-store", "RUN_SECRET_SHOP": "of-a-shop"}
     app.state.services = dataclasses.replace(app.state.services, node_secrets=operators)
     await put(client)
     rented = rent(database, PROJECT, now=utc_now(), secrets=NAMED)
     body = rented.code("for tests only").model_dump()
     answer = await client.post("/v1/attempts/claim", json=body, headers={"Authorization": ""})
-    assert NodePlan.model_validate(answer.json()).secrets == operators | {"FLEET_API_KEY": VALUE}
+    expected = {"FLEET_API_KEY": VALUE, "AWS_SECRET_ACCESS_KEY": "of-the-store"}
+    assert NodePlan.model_validate(answer.json()).secrets == expected
 
 
 async def test_a_secret_of_a_live_run_is_kept_until_the_run_has_ended(
@@ -231,3 +233,88 @@ async def test_reencryption_makes_an_old_master_key_superfluous(
     app.state.services = dataclasses.replace(app.state.services, keyring=alone)
     run = (await submit(client)).json()
     assert (await claim(client, database, run["id"])).json()["secrets"] == {"FLEET_API_KEY": VALUE}
+
+
+SHOP = {
+    "provider": "openenv",
+    "openenv": {
+        "booking": {"url": "https://shop.example", "headers": {"X-Key": "RUN_SECRET_SHOP"}}
+    },
+}
+TEACHER = {
+    "teacher": {
+        "base_url": "https://shop.example/v1",
+        "model": "m",
+        "api_key_env": "RUN_SECRET_SHOP",
+    }
+}
+SENDERS: list[dict[str, Any]] = [
+    {"environment": SHOP},
+    {"kind": "validate", "validation": TEACHER},
+]
+
+
+async def sends(client: httpx.AsyncClient, **sections: Any) -> httpx.Response:
+    body = spec_body(secrets={"RUN_SECRET_SHOP": "fleet-prod"}, experimental=True, **sections)
+    return await client.post("/v1/runs", json=body)
+
+
+@pytest.mark.parametrize("sections", SENDERS)
+@pytest.mark.parametrize("hosts", [None, [], ["api.example"], ["*.shop.example"]])
+async def test_a_secret_is_sent_to_no_host_that_it_is_not_for(
+    client: httpx.AsyncClient, sections: dict[str, Any], hosts: list[str] | None
+) -> None:
+    body = {"value": VALUE} | ({} if hosts is None else {"hosts": hosts})
+    assert (await client.put("/v1/secrets/fleet-prod", json=body)).status_code == 200
+    answer = await sends(client, **sections)
+    assert (answer.status_code, answer.json()["code"]) == (422, "secret_not_for_host")
+    assert "shop.example" in answer.json()["detail"]
+    assert "hillclimb secrets set fleet-prod --host HOST" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("sections", SENDERS)
+@pytest.mark.parametrize(
+    "hosts", [["shop.example"], ["*.example"], ["other.example", "shop.example"]]
+)
+async def test_a_secret_is_sent_to_its_hosts(
+    client: httpx.AsyncClient, database: Database, sections: dict[str, Any], hosts: list[str]
+) -> None:
+    body = {"value": VALUE, "hosts": hosts}
+    assert (await client.put("/v1/secrets/fleet-prod", json=body)).json()["hosts"] == sorted(hosts)
+    run = await sends(client, **sections)
+    assert run.status_code == 201, run.text
+    claimed = await claim(client, database, run.json()["id"])
+    assert claimed.json()["secrets"] == {"RUN_SECRET_SHOP": VALUE}
+
+
+async def test_hosts_change_with_the_value_alone_and_hold_for_runs_that_wait(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    body = {"value": VALUE, "hosts": ["shop.example"]}
+    await client.put("/v1/secrets/fleet-prod", json=body)
+    without = await client.put("/v1/secrets/fleet-prod", json={"hosts": ["evil.example"]})
+    assert without.status_code == 422
+    assert (await put(client)).json()["hosts"] == ["shop.example"]
+    run = (await sends(client, environment=SHOP)).json()
+    await client.put("/v1/secrets/fleet-prod", json=body | {"hosts": ["api.example"]})
+    assert (await claim(client, database, run["id"])).status_code == 204
+    failed = (await client.get(f"/v1/runs/{run['id']}")).json()
+    assert "may be sent to api.example" in str(failed["attempts"][-1])
+
+
+async def test_a_secret_for_hosts_is_no_key_of_a_platform(client: httpx.AsyncClient) -> None:
+    body = {"value": VALUE, "hosts": ["shop.example"]}
+    await client.put("/v1/secrets/fleet-prod", json=body)
+    answer = await submit(client)
+    assert (answer.status_code, answer.json()["code"]) == (422, "secret_not_for_host")
+    fleet = {"provider": "fleet", "fleet": {"base_url": "https://evil.example"}}
+    other = await submit(client, environment=fleet, experimental=True)
+    assert other.json()["code"] == "secret_not_for_host"
+    await client.put("/v1/secrets/fleet-prod", json=body | {"hosts": []})
+    assert (await submit(client)).status_code == 201
+
+
+@pytest.mark.parametrize("host", ["https://shop.example", "shop.example:443", "*", "a b", "A.b"])
+async def test_a_host_is_a_name(client: httpx.AsyncClient, host: str) -> None:
+    body = {"value": VALUE, "hosts": [host]}
+    assert (await client.put("/v1/secrets/x", json=body)).status_code == 422

@@ -140,3 +140,22 @@ async def test_only_an_admin_of_the_project_changes_them(client: httpx.AsyncClie
         assert (await client.get(each, headers=bearer(STRANGER))).status_code == 404
         assert (await client.get(each, headers=bearer(READ_ONLY))).status_code == 200
     assert (await client.get("/v1/webhooks", headers=bearer(STRANGER))).json()["data"] == []
+
+
+async def test_a_secret_is_rotated_and_shown_once(client: httpx.AsyncClient) -> None:
+    made = await create(client)
+    path = f"/v1/webhooks/{made['id']}"
+    rotated = (await client.post(f"{path}/rotate", json={"grace_hours": 2})).json()
+    assert rotated["secret"].startswith("whsec_")
+    assert rotated["secret"] != made["secret"]
+    page = await client.get(path)
+    assert page.json()["previous_until"] == rotated["previous_until"] is not None
+    for secret in (made["secret"], rotated["secret"]):
+        assert secret not in page.text
+    ended = (await client.post(f"{path}/rotate", json={"grace_hours": 0})).json()
+    assert ended["previous_until"] is None
+    for body in ({"grace_hours": -1}, {"grace_hours": 721}, {"hours": 1}):
+        assert (await client.post(f"{path}/rotate", json=body)).status_code == 422
+    for key, status in ((READ_ONLY, 403), (STRANGER, 403)):
+        answer = await client.post(f"{path}/rotate", json={}, headers=bearer(key))
+        assert answer.status_code == status

@@ -53,3 +53,14 @@ def test_a_secret_is_set_from_a_file_and_a_bad_one_is_refused(hc: Invoke, tmp_pa
 def test_a_value_cannot_be_an_argument(hc: Invoke) -> None:
     refused = hc("secrets", "set", "fleet-prod", VALUE)
     assert refused.exit_code == 2
+
+
+def test_hosts_are_set_kept_and_taken_away(hc: Invoke, piped: Invoke) -> None:
+    done = piped("secrets", "set", "shop", "--host", "shop.example", "--host", "*.eu.example")
+    assert "A spec may send it to *.eu.example, shop.example alone." in done.stdout
+    assert "shop.example" in hc("secrets", "list").stdout
+    kept = from_json(piped("secrets", "set", "shop", "--json"))
+    assert kept["hosts"] == ["*.eu.example", "shop.example"]
+    assert from_json(piped("secrets", "set", "shop", "--no-hosts", "--json"))["hosts"] == []
+    both = piped("secrets", "set", "shop", "--no-hosts", "--host", "shop.example")
+    assert both.exit_code == 2

@@ -26,6 +26,11 @@ def test_a_webhook_is_created_changed_tried_and_deleted(hc: Invoke) -> None:
     assert (changed["events"], changed["is_enabled"]) == ([], True)
     assert hc("webhooks", "change", webhook["id"]).exit_code == 2
     assert hc("webhooks", "deliveries", webhook["id"]).exit_code == 0
+    rotated = hc("webhooks", "rotate", webhook["id"])
+    assert "secret  whsec_" in rotated.stdout
+    assert "the secret before signs messages too" in rotated.stdout
+    ended = from_json(hc("webhooks", "rotate", webhook["id"], "--grace-hours", "0", "--json"))
+    assert ended["previous_until"] is None
     assert hc("webhooks", "delete", webhook["id"]).stdout == f"{webhook['id']} is deleted\n"
     assert hc("webhooks", "delete", webhook["id"]).exit_code == 7
 

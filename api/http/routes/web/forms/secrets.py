@@ -39,7 +39,8 @@ def set_secret_form(
     def act(admin: Principal, fields: Fields) -> Response:
         # Taken out: no page repeats it, also one about a mistake.
         value = fields.pop("value", "")
-        sent = json.dumps({"value": value}).encode()
+        hosts = fields.get("hosts", "").replace(",", " ").split()
+        sent = json.dumps({"value": value, "hosts": hosts or None}).encode()
         secrets.set_secret(services, admin, _name(fields), sent)
         return lead_back("secrets", "secret")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from api.clusters.errors import NoEligibleHardware
 from api.clusters.secrets import require_node_secrets
 from hillclimb.spec.backend.clouds import OWN_NETWORKS
 from hillclimb.spec.hosts import is_loopback, is_private_to_nodes
+from hillclimb.spec.rules.addresses import Hosts
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.sections import RUNNER_ONLY_KINDS
 
@@ -30,6 +31,10 @@ class RentalSettings:
     """Address at which nodes reach the blob store."""
     node_secrets: Collection[str]
     """Names of the environment variables that nodes receive."""
+    secret_hosts: Hosts = field(default_factory=dict)
+    """Hosts to which specs may send those of `node_secrets` that are for runs."""
+    images: Collection[str] = ()
+    """Images, and interpreters of prebuilt environments, that specs may name."""
 
 
 def rents(spec: RunSpec) -> bool:
@@ -42,12 +47,13 @@ def refuse_unrentable(spec: RunSpec, settings: RentalSettings) -> None:
 
     Raises:
         NoEligibleHardware: the service rents nothing, nodes cannot reach the API or the blob store,
-            or they would lack a secret.
+            they would execute code that the operator has not allowed, or lack a secret.
     """
     if rents(spec) and not settings.clouds:
         raise NoEligibleHardware(NO_CLOUDS)
     _refuse_unreachable(spec, api_url=settings.api_url, blobs_url=settings.blobs_url)
-    require_node_secrets(spec, settings.node_secrets)
+    _refuse_foreign_code(spec, settings.images)
+    require_node_secrets(spec, settings.node_secrets, settings.secret_hosts)
 
 
 def rental_warnings(spec: RunSpec, settings: RentalSettings) -> tuple[str, ...]:
@@ -58,6 +64,26 @@ def rental_warnings(spec: RunSpec, settings: RentalSettings) -> tuple[str, ...]:
         reason = str(error).removesuffix(".")
         return (f"This service would reject the run with its present settings: {reason}.",)
     return ()
+
+
+def _refuse_foreign_code(spec: RunSpec, images: Collection[str]) -> None:
+    """Reject images and interpreters that the operator has not allowed.
+
+    Their code runs with the operator's secrets: with the blob store's it could read and change the
+    files of every project.
+    """
+    sky = spec.backend.skypilot
+    if sky is None or not rents(spec):
+        return
+    named = {f"backend.skypilot.candidates: {each.image}": each.image for each in sky.candidates}
+    named[f"backend.skypilot.trainer.python: {sky.trainer.python}"] = sky.trainer.python
+    for setting, code in named.items():
+        if code is not None and code not in images:
+            raise NoEligibleHardware(
+                f"{setting} would run with the operator's secrets, and this service allows only"
+                f" {', '.join(sorted(images)) or 'its own wheel'}: leave it out (trainer.type"
+                " wheel), or ask the operator to add it to HILLCLIMB_NODE_IMAGES"
+            )
 
 
 def _refuse_unreachable(spec: RunSpec, *, api_url: str, blobs_url: str) -> None:

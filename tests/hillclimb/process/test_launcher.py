@@ -1,0 +1,70 @@
+"""Which of its machine's secrets a trainer gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hillclimb.process.host import TrainerHost
+from hillclimb.process.launcher import Launcher
+from hillclimb.protocol.launch import LaunchPlan
+from hillclimb.spec.rules.addresses import Hosts
+from tests.fixtures.factories import make_spec
+from worker.runner.errors import RunnerMisconfigured
+from worker.runner.settings import RunnerSettings
+
+MACHINE = {"PATH": "/bin", "RUN_SECRET_SHOP": "of-a-shop", "RUN_SECRET_BANK": "of-a-bank"}
+
+
+def variables(url: str, hosts: Hosts | None, root: Path) -> dict[str, str]:
+    server = {"url": url, "headers": {"X-Key": "RUN_SECRET_SHOP"}}
+    spec = make_spec(
+        environment={"provider": "openenv", "openenv": {"booking": server}}, experimental=True
+    )
+    plan = LaunchPlan(
+        run_id="run_1",
+        attempt=1,
+        attempt_id="att_1",
+        attempt_token="token",
+        ingest_url="",
+        spec=spec,
+    )
+    host = TrainerHost(trainer_python="python", runs_dir=root, blobs_url=str(root), own_dir=root)
+    return Launcher(host, MACHINE, secret_hosts=hosts)._trainer_environment(plan)
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "is_passed"),
+    [
+        ("https://evil.example", {"RUN_SECRET_SHOP": ("shop.example",)}, False),
+        ("https://shop.example.evil.example", {"RUN_SECRET_SHOP": ("shop.example",)}, False),
+        ("https://evilshop.example", {"RUN_SECRET_SHOP": ("*.shop.example",)}, False),
+        ("https://shop.example", {}, False),
+        ("https://shop.example", {"RUN_SECRET_BANK": ("shop.example",)}, False),
+        ("https://shop.example", {"RUN_SECRET_SHOP": ("shop.example",)}, True),
+        ("https://EU.shop.example", {"RUN_SECRET_SHOP": ("*.shop.example",)}, True),
+        ("http://127.0.0.1:8765", {}, True),
+        ("https://shop.example", None, True),
+    ],
+)
+def test_a_trainer_gets_a_machines_secret_if_it_goes_to_its_hosts_alone(
+    tmp_path: Path, url: str, hosts: Hosts | None, *, is_passed: bool
+) -> None:
+    passed = variables(url, hosts, tmp_path)
+    assert ("RUN_SECRET_SHOP" in passed) == is_passed
+    assert ("RUN_SECRET_BANK" in passed) == (hosts is None)
+    assert passed["PATH"] == "/bin"
+
+
+@pytest.mark.parametrize("entry", ["RUN_SECRET_SHOP", "RUN_SECRET_SHOP=", "=a.example", "X=a b/c"])
+def test_a_runner_names_an_entry_that_it_cannot_read(tmp_path: Path, entry: str) -> None:
+    environment = {
+        "HILLCLIMB_STATE_DIR": str(tmp_path),
+        "HILLCLIMB_API_URL": "http://api",
+        "HILLCLIMB_RUNNER_TOKEN": "token",
+        "HILLCLIMB_TRAINER_PYTHON": "python",
+    }
+    assert RunnerSettings.from_environment(environment).secret_hosts == {}
+    with pytest.raises(RunnerMisconfigured, match="HILLCLIMB_RUN_SECRET_HOSTS"):
+        RunnerSettings.from_environment(environment | {"HILLCLIMB_RUN_SECRET_HOSTS": entry})
