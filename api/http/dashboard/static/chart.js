@@ -18,7 +18,7 @@ export function html(tag, attributes = {}, ...children) {
 }
 
 export const percent = (value, digits = 1) =>
-  value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`;
+  value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)}\u00a0%`;
 
 // series: [{name, color, points: [{x, y, low?, high?}], thin?, dots?}], shares in [0, 1]
 export function lineChart(host, { series, xMax, hint }) {

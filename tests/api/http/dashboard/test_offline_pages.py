@@ -1,17 +1,24 @@
-"""Pages that work without the network: the reference of the API, the log, the sign-in form."""
+"""Pages that work without the network, and tables that work without a mouse."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from api.http.dashboard.run.log_text import plain_text
+from api.http.dashboard.templating import HERE
 from hillclimb.blobs.disk import DiskStore
 from hillclimb.protocol.rundir import log_segment, run_key
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.api.http.dashboard.stored import sign_in
+
+TEMPLATES = HERE / "templates"
+TABLE = re.compile(r'<table class="(?:plain|runs)\b')
+REGION = re.compile(r'<div class="wide" tabindex="0" role="region" aria-label="[^"]+">\s*$')
+PATHS = [each for each in sorted(TEMPLATES.rglob("*.html")) if TABLE.search(each.read_text())]
 
 
 def test_the_reference_has_every_operation_and_no_address_of_another_site(served: Served) -> None:
@@ -63,3 +70,10 @@ def test_the_sign_in_form_names_what_really_makes_a_link(served: Served) -> None
         page = browser.get("/login").text
     assert "hillclimb watch" not in page
     assert "/v1/session-codes" in page
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.relative_to(TEMPLATES).as_posix())
+def test_every_wide_table_is_in_a_named_region_that_takes_the_focus(path: Path) -> None:
+    text = path.read_text()
+    before = [text[: match.start()] for match in TABLE.finditer(text)]
+    assert [each[-120:] for each in before if not REGION.search(each)] == []
