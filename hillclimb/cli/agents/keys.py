@@ -57,7 +57,8 @@ def list_keys(*, limit: int, as_json: bool) -> None:
         )
         for each in page.data
     ]
-    print_table(table(("key", "name", "runs>", "created"), rows))
+    empty = "no agent keys: hillclimb agent-key create NAME --runs 5 creates one"
+    print_table(table(("key", "name", "runs>", "created"), rows), empty=empty)
 
 
 @agent_key.command("show")

@@ -45,7 +45,8 @@ def print_exclusions(exclusions: Sequence[CloudExclusionPayload]) -> None:
         )
         for exclusion in exclusions
     ]
-    print_table(table(["exclusion", "where", "machines", "tried last until", "reason"], rows))
+    columns = ["exclusion", "where", "machines", "tried last until", "reason|"]
+    print_table(table(columns, rows), empty="no candidate is tried last now")
 
 
 @main.command()

@@ -81,7 +81,9 @@ def list_datasets(*, limit: int, cursor: str | None, as_json: bool) -> None:
     if as_json:
         print_json(page)
         return
-    print_table(table(COLUMNS, [_row(each.newest) for each in page.data if each.newest]))
+    empty = "no datasets: hillclimb datasets create NAME FILE creates one"
+    rows = [_row(each.newest) for each in page.data if each.newest]
+    print_table(table(COLUMNS, rows), empty=empty)
     if page.has_more:
         print_text(f"more: hillclimb datasets list --cursor {page.next_cursor}", style="dim")
 

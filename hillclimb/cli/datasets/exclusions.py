@@ -111,4 +111,5 @@ def _print_exclusions(exclusions: Sequence[ExclusionPayload]) -> None:
         )
         for each in exclusions
     ]
-    print_table(table(["scope", "key", "source", "until (UTC)", "reason"], rows))
+    columns = ["scope", "key", "source", "until (UTC)", "reason|"]
+    print_table(table(columns, rows), empty="nothing is excluded")

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import click
 
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
+from hillclimb.cli.terminal.console import minute, print_json, print_table, print_text, table
 from hillclimb.protocol.payloads.projects.access import AuditPayload
 
-COLUMNS = ("time", "who", "route", "target", "changes", "id")
+COLUMNS = ("time (UTC)", "who|", "route|", "target|", "changes|")
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
@@ -53,10 +53,9 @@ def _row(record: AuditPayload) -> list[object]:
         for name, value in change["after"].items()
     ]
     return [
-        timestamp(record.created_at),
+        minute(record.created_at),
         record.actor,
         record.route,
         record.target or "–",
         "\n".join(changes).replace("[", r"\["),
-        record.id,
     ]

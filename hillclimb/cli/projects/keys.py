@@ -7,11 +7,18 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
+from hillclimb.cli.terminal.console import (
+    age,
+    print_json,
+    print_table,
+    print_text,
+    table,
+    timestamp,
+)
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.protocol.payloads.projects.access import IssuedKeyPayload, KeyPayload
 
-COLUMNS = ("name", "prefix", "scopes", "created by", "last used", "state", "id")
+COLUMNS = ("id", "name~", "prefix", "scopes|", "last used", "state")
 SCOPES = ("runs:read", "runs:write", "runner", "admin", "operator")
 OF_ROLE = {
     "viewer": ("runs:read",),
@@ -127,13 +134,12 @@ def print_issued(issued: IssuedKeyPayload, *, as_json: bool) -> None:
 def _row(key: KeyPayload) -> list[object]:
     owner = f" for {key.owner}" if key.owner is not None else ""
     return [
+        key.id,
         key.name + owner,
         key.prefix,
         " ".join(key.scopes),
-        key.created_by,
-        timestamp(key.last_used_at) if key.last_used_at is not None else "never",
+        f"{age(key.last_used_at)} ago" if key.last_used_at is not None else "never",
         _state(key),
-        key.id,
     ]
 
 

@@ -29,7 +29,8 @@ def list_members(*, limit: int, after: str | None, as_json: bool) -> None:
     if as_json:
         print_json(page)
         return
-    print_table(table(COLUMNS, [_row(member) for member in page.data]))
+    empty = "no members: hillclimb members set ADDRESS --role viewer adds one"
+    print_table(table(COLUMNS, [_row(member) for member in page.data]), empty=empty)
     if page.has_more:
         print_text(f"more: hillclimb members list --after {page.data[-1].email}", style="dim")
 

@@ -68,7 +68,9 @@ def list_(*, as_json: bool) -> None:
         )
         for each in page.data
     ]
-    print_table(table(["id", "url", "events", "enabled", "failing since (UTC)"], rows))
+    empty = "no webhooks: hillclimb webhooks create URL creates one"
+    columns = ["id", "url|", "events|", "enabled|", "failing since (UTC)"]
+    print_table(table(columns, rows), empty=empty)
 
 
 @webhooks.command()
@@ -171,6 +173,7 @@ def deliveries(*, webhook_id: str, before: int | None, limit: int, as_json: bool
         )
         for each in page.data
     ]
-    print_table(table(["id>", "event", "run", "state", "tries>", "result"], rows))
+    columns = ["id>", "event", "run", "state", "tries>", "result|"]
+    print_table(table(columns, rows), empty="nothing was sent yet")
     if page.has_more:
         print_text(f"Older ones: --before {page.data[-1].id}")

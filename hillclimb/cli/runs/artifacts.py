@@ -10,7 +10,13 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.tokens import print_tokens
-from hillclimb.cli.terminal.console import percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.console import (
+    err,
+    print_json,
+    print_table,
+    print_text,
+    table,
+)
 from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
@@ -39,11 +45,27 @@ def logs(
             if follow
             else _log_so_far(client, run_id, attempt, filters)
         )
+        is_empty = True
         for page in pages:
             if as_json:
                 print_json(page)
             else:
+                is_empty = is_empty and not page.text
                 click.echo(page.text, nl=False)
+        if is_empty and not as_json:
+            err.print(_why_empty(client, run_id, attempt, filters), markup=False, soft_wrap=True)
+
+
+def _why_empty(
+    client: Client, run_id: str, attempt: int | None, filters: Mapping[str, str | None]
+) -> str:
+    """Return why no line of a log was printed."""
+    newest = client.run(run_id).attempt
+    if attempt is not None and attempt > newest:
+        return f"there is no attempt {attempt}: the newest is {newest}"
+    if any(filters.values()):
+        return f"no line fits: hillclimb logs {run_id} prints all of them"
+    return "no lines yet: they come once a runner or machine has started the trainer"
 
 
 def _log_so_far(
@@ -98,7 +120,10 @@ def trajectories(
             return
         page = client.trajectories(run_id, **filters)
     if not page.data and not as_json:
-        print_text("no rollouts fit: hillclimb trajectories RUN without options lists all of them")
+        has_filters = any(each for name, each in filters.items() if name != "limit")
+        every = f"no rollouts fit: hillclimb trajectories {run_id} lists all of them"
+        none = "no rollouts yet: they come with the first evaluation or step"
+        print_text(every if has_filters else none)
         return
     if as_json:
         print_json(page)
@@ -106,13 +131,13 @@ def trajectories(
     rows = [
         (
             row.rollout_id,
-            row.status if row.score is None else percent(row.score),
+            row.status if row.score is None else f"{100 * row.score:.0f} %",
             row.stop_reason,
             row.num_turns,
         )
         for row in page.data
     ]
-    print_table(table(["rollout", "score>", "stopped", "turns>"], rows))
+    print_table(table(["rollout", "score>", "stopped~", "turns>"], rows))
     causes = Counter(_cause(row) for row in page.data if row.score is None)
     for cause, number in causes.most_common():
         print_text(f"{number} without a grade: {cause}", style="dim")

@@ -15,7 +15,7 @@ from hillclimb.cli.terminal.console import out, print_json, print_text
 from hillclimb.cli.terminal.folder import Folder
 from hillclimb.cli.terminal.run_reference import RUN_AT_STEP, RUN_REFERENCE
 from hillclimb.client.client import Client
-from hillclimb.client.errors import DownloadFailed
+from hillclimb.client.errors import DownloadFailed, NoCheckpoint
 from hillclimb.client.stream.download import download
 from hillclimb.protocol.checkpoint_manifest import ManifestFile
 from hillclimb.protocol.payloads.checkpoints import CheckpointWithManifest
@@ -106,7 +106,7 @@ def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointWithManifes
         return client.checkpoint(run_id, int(step))
     saved = client.checkpoints(run_id).data
     if not saved:
-        raise DownloadFailed(f"{run_id} has no checkpoint yet")
+        raise NoCheckpoint(f"{run_id} has no checkpoint yet")
     usable = [entry for entry in saved if entry.qualification != "refused"] or saved
     return client.checkpoint(run_id, max(entry.step for entry in usable))
 

@@ -69,7 +69,8 @@ def list_campaigns(*, limit: int, before: str | None, as_json: bool) -> None:
         print_json(page)
         return
     rows = [(each.id, each.name, _states(each)) for each in page.data]
-    print_table(table(("campaign", "name", "cells"), rows))
+    empty = "no campaigns: hillclimb campaign create FILE creates one"
+    print_table(table(("campaign", "name", "cells"), rows), empty=empty)
 
 
 @campaign.command("show")

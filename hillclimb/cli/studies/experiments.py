@@ -99,6 +99,8 @@ def create(
     body = _text(text_file, options) | {"key": key}
     if baseline is not None:
         body["baseline"] = baseline
+    if "title" not in body:
+        raise click.UsageError("name what it is about: --title TEXT, or a title in --file")
     with connect() as client:
         _print_experiment(client.experiments.create(body), as_json=as_json)
 
@@ -135,7 +137,8 @@ def list_experiments(*, limit: int, before: str | None, as_json: bool) -> None:
         (escape(each.key), escape(each.parent or "–"), each.num_runs, _cut(each.title, 40))
         for each in page.data
     ]
-    print_table(table(("experiment", "parent", "runs>", "title"), rows))
+    empty = "no experiments: hillclimb experiment create KEY --title TEXT creates one"
+    print_table(table(("experiment", "parent", "runs>", "title"), rows), empty=empty)
 
 
 @experiment.command("show")

@@ -109,7 +109,8 @@ def list_issues(
     if as_json:
         print_json(page)
         return
-    print_table(table(COLUMNS, [_row(each) for each in page.data]))
+    empty = "no issues fit: hillclimb issue create notes one"
+    print_table(table(COLUMNS, [_row(each) for each in page.data]), empty=empty)
     if page.has_more:
         print_text(f"more: hillclimb issue list --before {page.data[-1].id}", style="dim")
 

@@ -62,12 +62,15 @@ def print_error(error: Exception, *, as_json: bool) -> None:
         err.print("[red]error:[/red]", escape(sentence), soft_wrap=True)
 
 
-def print_table(grid: Table, *, stderr: bool = False) -> None:
-    """Print a table as wide as necessary, so that no id is truncated.
+def print_table(grid: Table, *, stderr: bool = False, empty: str = "") -> None:
+    """Print a table as wide as necessary, so that no id is truncated; without a row, `empty`.
 
     If the terminal is narrower, columns stand closer together, and then texts of columns that may
     be cut (`~`) or folded (`|`) are; in a pipe none is.
     """
+    if empty and not grid.row_count:
+        print_text(empty)
+        return
     console = err if stderr else out
     if _needed(grid) > console.width:
         grid.padding = (0, 1, 0, 0)

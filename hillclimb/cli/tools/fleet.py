@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.cli.tools.data_plane import as_flags, become, find_python
 from hillclimb.client.errors import HillclimbError
+from hillclimb.spec.run import MINIFLEET_ENV_KEYS
 
 MODULE = "hillclimb.minifleet.server"
 API_KEY_VARIABLE = "FLEET_API_KEY"
@@ -108,6 +110,8 @@ def export_tasks(
     *, env_keys: tuple[str, ...], target: Path | None, as_json: bool, **options: str | float
 ) -> None:
     """Export minifleet tasks as Fleet's tasks JSON, verifier source included."""
+    for key in env_keys:
+        _refuse_unknown(key)
     arguments = [word for key in env_keys for word in ("--env", key)]
     for name, value in options.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
@@ -128,3 +132,11 @@ def export_tasks(
         print_json({"tasks": number, "file": str(target)})
     else:
         out.print(f"{number} tasks in {target}", soft_wrap=True)
+
+
+def _refuse_unknown(key: str) -> None:
+    if key in MINIFLEET_ENV_KEYS:
+        return
+    close = difflib.get_close_matches(key, MINIFLEET_ENV_KEYS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(MINIFLEET_ENV_KEYS)}"
+    raise click.BadParameter(f"there is no environment {key!r}; {hint}")

@@ -40,7 +40,8 @@ def links(*, as_json: bool) -> None:
     rows = [
         (each.team_id, each.user_id, each.key_id, timestamp(each.created_at)) for each in page.data
     ]
-    print_table(table(("workspace", "user", "key", "since"), rows))
+    empty = "nobody is linked: hillclimb slack link prints a code"
+    print_table(table(("workspace", "user", "key", "since"), rows), empty=empty)
 
 
 @slack.command()

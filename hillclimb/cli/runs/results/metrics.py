@@ -57,7 +57,9 @@ def metrics(
     elif target is not None:
         _export(series, target)
     elif not series:
-        print_text(f"no metric fits: hillclimb metrics {run_id} lists all of them")
+        every = f"no metric fits: hillclimb metrics {run_id} lists all of them"
+        none = "no metrics yet: they come with the first evaluation or step"
+        print_text(none if name is None and decoding is None else every)
     else:
         _print_series(series[:limit])
         if len(series) > limit:

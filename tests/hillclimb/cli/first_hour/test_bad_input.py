@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from hillclimb.cli.commands import main
 from hillclimb.cli.terminal.exits import Exit
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
@@ -120,3 +122,48 @@ def cli(
         check=False,
         timeout=60,
     )
+
+
+EMPTY = (
+    ("runs", "hillclimb submit SPEC"),
+    ("members list", "hillclimb members set"),
+    ("datasets list", "hillclimb datasets create"),
+    ("experiment list", "hillclimb experiment create"),
+    ("campaign list", "hillclimb campaign create"),
+    ("issue list", "hillclimb issue create"),
+    ("webhooks list", "hillclimb webhooks create"),
+    ("agent-key list", "hillclimb agent-key create"),
+    ("slack links", "hillclimb slack link"),
+)
+
+
+@pytest.mark.parametrize(("words", "teaches"), EMPTY)
+def test_an_empty_list_is_a_sentence_with_the_next_command(
+    hc: Invoke, story: Story, words: str, teaches: str
+) -> None:
+    listed = hc(*words.split())
+    assert listed.exit_code == Exit.OK
+    assert teaches in listed.stdout
+    group, command = main, teaches.split()[1:]
+    while isinstance(group, click.Group) and command and not command[0].isupper():
+        group = group.commands[command.pop(0)]  # type: ignore[assignment]
+
+
+def test_what_a_run_does_not_have_yet_is_said(hc: Invoke, story: Story) -> None:
+    run_id = story.submit()
+    assert "no lines yet" in hc("logs", run_id).stderr
+    assert "there is no attempt 7: the newest is 0" in hc("logs", run_id, "--attempt", "7").stderr
+    assert "no line fits" in hc("logs", run_id, "--grep", "x").stderr
+    assert hc("metrics", run_id).stdout.startswith("no metrics yet")
+    assert hc("metrics", run_id, "reward").stdout.startswith("no metric fits")
+    assert hc("trajectories", run_id).stdout.startswith("no rollouts yet")
+    assert hc("trajectories", run_id, "--decoding", "x").stdout.startswith("no rollouts fit")
+    nothing = hc("pull", run_id, "weights")
+    assert (nothing.exit_code, "has no checkpoint yet" in nothing.stderr) == (Exit.NOT_FOUND, True)
+
+
+def test_a_misspelt_environment_and_a_missing_title_say_what_to_write(hc: Invoke) -> None:
+    refused = hc("fleet", "tasks", "--env", "bookng", "--split", "eval", "-n", "1")
+    assert (refused.exit_code, "did you mean 'booking'?" in refused.stderr) == (Exit.USAGE, True)
+    refused = hc("experiment", "create", "v1")
+    assert (refused.exit_code, "--title TEXT" in refused.stderr) == (Exit.USAGE, True)

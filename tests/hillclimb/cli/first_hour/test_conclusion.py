@@ -16,6 +16,7 @@ import pytest
 from api.runs import store
 from api.scheduling.advance import advance
 from hillclimb.cli.terminal.exits import Exit
+from hillclimb.protocol.outcomes import StopReason
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec
 from tests.hillclimb.cli.conftest import Invoke, from_json
@@ -65,7 +66,7 @@ def test_a_run_that_goes_on_has_no_conclusion(hc: Invoke, story: Story) -> None:
 @pytest.mark.parametrize(
     "words",
     ["runs", "show climb-with-a-rather-long-name", "trajectories @last", "presets",
-     "signal @last", "metrics @last", "guards @last", "verdicts @last"],
+     "signal @last", "metrics @last", "guards @last", "verdicts @last", "keys list", "audit"],
 )  # fmt: skip
 def test_no_table_wraps_at_80_columns(served: Served, story: Story, words: str) -> None:
     for place in range(2):
@@ -80,6 +81,21 @@ def test_no_table_wraps_at_80_columns(served: Served, story: Story, words: str) 
         assert "20 → 80" in screen
         assert "climb-with-a-rath" in screen
         assert "succeeded" in screen
+
+
+def test_rollouts_with_ids_of_real_length_fit_80_columns(served: Served, story: Story) -> None:
+    run_id = story.running()
+    step = story.step(run_id, 3, {"booking": 0.5}, tasks=1)
+    place = "1/3/train/train/booking/train/cheapest_today_mine/432997"
+    rows = tuple(
+        row.model_copy(update={"rollout_id": f"{place}/{row.sample_index}",
+                               "stop_reason": StopReason.MAX_GENERATE_LENGTH})
+        for row in step.outcomes
+    )  # fmt: skip
+    story.push(run_id, step.model_copy(update={"outcomes": rows}))
+    screen = terminal(served, ["trajectories", run_id], columns=80)
+    assert [line for line in screen.splitlines() if len(line) > 80] == [], screen
+    assert f"{place}/7" in screen
 
 
 def test_the_command_for_the_next_page_is_one_line_that_works(

@@ -140,7 +140,7 @@ def test_runs_are_added_and_removed_and_parts_edited(
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        (("create", "v1"), 6, "/title"),
+        (("create", "v1"), 2, "--title TEXT"),
         (("create", "v0.2.4", "--title", "x"), 6, "There is an experiment 'v0.2.4' already"),
         (("create", "v2", "--title", "x", "--watch", "high"), 6, "is no threshold"),
         (("create", "v2", "--title", "x", "--parent", "v9"), 7, "There is no experiment 'v9'"),

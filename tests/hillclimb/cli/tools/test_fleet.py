@@ -49,7 +49,7 @@ def test_tasks_are_exported_in_fleets_form(tmp_path: Path) -> None:
 def test_an_unknown_environment_is_refused_with_those_there_are() -> None:
     done = invoke("tasks", "--env", "amazon", "--split", "train", "-n", "3")
     assert done.exit_code == 2
-    assert "among booking" in done.stderr
+    assert "there are booking, github" in done.stderr
 
 
 def test_serve_says_where_it_listens_and_ends_with_the_command(tmp_path: Path) -> None:
