@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from hillclimb.process.identity import HOME_VARIABLE
 from hillclimb.protocol.events import CheckpointSaved, RunWarning, StepCompleted, TrainerStarted
 from hillclimb.protocol.rundir import POLICY, checkpoint_name, run_key
 from tests.trainer.fixtures.short_run import ShortRun, saying_done_is_right
+from tests.trainer.fixtures.tiny_model import write_tiny_model
 from trainer.attempt.stop_signal import StopRequested
-from trainer.errors import DataError
+from trainer.errors import DataError, SpecError
 from trainer.inputs.tasks.sets import load_tasks
 from trainer.jobs.sft.imitator import Imitator
 from trainer.jobs.sft.sequences import Sequences
@@ -120,6 +122,22 @@ async def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
     run = WarmStart(tmp_path, demonstrations=str(tmp_path / "nothing.jsonl"))
     with pytest.raises(DataError, match=r"nothing\.jsonl: No such file"):
         run.imitator()
+
+
+async def test_files_of_other_runs_are_neither_a_model_nor_demonstrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a runner, whose folder has every run of the machine."""
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "state" / "runner"))
+    (tmp_path / "state").mkdir()
+    run = WarmStart(tmp_path / "state")
+    with pytest.raises(SpecError, match=r"model\.source is .* files of other runs"):
+        run.imitator()
+    elsewhere = write_tiny_model(tmp_path / "model", positions=1600)
+    model = run.spec.model.model_copy(update={"source": str(elsewhere)})
+    run.spec = run.spec.model_copy(update={"model": model})
+    with pytest.raises(SpecError, match=r"sft\.demonstrations is .* files of other runs"):
+        run.imitator(2)
 
 
 def test_an_epoch_has_every_conversation_once() -> None:
