@@ -107,7 +107,10 @@ def _follow_live(client: Client, run_id: str) -> None:
 
 def _follow_plain(client: Client, run_id: str) -> None:
     """Print one line per important event, for logs and pipes."""
-    view = from_run(client.run(run_id))
+    run = client.run(run_id)
+    if run.queue is not None:
+        print_text(f"status {run.status}: {run.queue.reason or 'it is next'}")
+    view = from_run(run)
     for event in _until_paused(client, run_id):
         view = apply(view, event.type, event.data)
         for line in lines_of_event(view, event.type):

@@ -12,7 +12,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET, SPEC
-from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.console import err, out, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
@@ -26,6 +26,7 @@ from hillclimb.protocol.payloads.results.prompts import (
     PromptTextPayload,
     TokenSpreadPayload,
 )
+from hillclimb.protocol.payloads.runs import RunPayload
 from hillclimb.protocol.payloads.statuses import RunStatus
 
 ENDED = frozenset({"succeeded", "failed", "cancelled", "paused"})
@@ -87,7 +88,7 @@ def preview(
 ) -> None:
     """Print the prompts of a run of SPEC, with their token counts.
 
-    Nothing is trained: a runner renders and counts the prompts, without using a slot.
+    Nothing is trained: a runner with a free slot renders and counts the prompts.
     """
     env, tasks = options["env"], options["tasks"]
     spec = preview_spec(read_spec(spec_file, assignments), tasks, options["tasks_per_env"])
@@ -116,9 +117,10 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
         PreviewFailed: it did not succeed, or it is paused or made no progress for `wait_s` (then it
             is cancelled).
     """
-    run = client.run(run_id)
+    run, said = client.run(run_id), ""
     last_seq, deadline = run.last_seq, time.monotonic() + wait_s
     while run.status not in ENDED:
+        said = _say_state(run, said)
         if run.last_seq > last_seq:
             last_seq, deadline = run.last_seq, time.monotonic() + wait_s
         if time.monotonic() > deadline:
@@ -132,6 +134,15 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
     if run.status is not RunStatus.SUCCEEDED:
         message = run.end_reason.message if run.end_reason is not None else None
         raise PreviewFailed(f"{run_id} {run.status}: {message}")
+
+
+def _say_state(run: RunPayload, said: str) -> str:
+    """Print on standard error what a preview waits for, once per change; return it."""
+    waits = "" if run.queue is None else f": {run.queue.reason or 'it is next'}"
+    state = f"{run.status}{waits}"
+    if state != said:
+        err.print(state, style="dim", markup=False, soft_wrap=True)
+    return state
 
 
 def print_prompts(

@@ -63,6 +63,16 @@ def test_a_pause_that_is_over_does_not_end_the_wait(capsys: pytest.CaptureFixtur
     assert [json.loads(line)["seq"] for line in capsys.readouterr().out.splitlines()] == [1, 2]
 
 
+def test_who_watches_a_waiting_run_in_a_pipe_reads_what_it_waits_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    service = Service("queued", "event: end\ndata: {}\n\n")
+    service.run["queue"] = {"position": 2, "reason": "No runner is connected."}
+    with service.client() as client:
+        follow_run(client, "run_1", as_json=False)
+    assert capsys.readouterr().out.startswith("status queued: No runner is connected.\n")
+
+
 def test_a_run_that_starts_says_what_it_does_and_for_how_long() -> None:
     began = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     view = apply(from_run(run_payload()), "run.status_changed", {"to": "starting"}, began)

@@ -43,6 +43,15 @@ def test_a_preview_that_falls_silent_is_given_up(clock: SimpleNamespace) -> None
     assert clock.now == 400.0
 
 
+def test_a_preview_that_waits_says_for_what_once(capsys: pytest.CaptureFixture[str]) -> None:
+    queue = {"position": 1, "reason": "All 1 runner slots are in use."}
+    queued = httpx.Response(200, json=run_json(status="queued", last_seq=1, queue=queue))
+    with client_of(queued, queued, a_run("running", 4), a_run("succeeded", 9)) as client:
+        prompts._await_end(client, "run_1", 300.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["queued: All 1 runner slots are in use.", "running"]
+
+
 def test_a_preview_that_is_paused_says_at_once_why(clock: SimpleNamespace) -> None:
     reason = {"code": "environment_down", "category": "user", "retryable": False,
               "message": "the OpenEnv server does not answer: start it"}  # fmt: skip
