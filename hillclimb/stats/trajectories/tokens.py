@@ -44,7 +44,7 @@ class TokenFacts:
 
     @property
     def learner_logprob(self) -> float | None:
-        """Log-prob of the learner (nats); at most 0, which the sum of two rounded numbers may pass."""
+        """Log-prob of the learner (nats), at most 0: the sum of rounded numbers may pass it."""
         if self.engine_logprob is None or self.gap is None:
             return None
         return min(self.engine_logprob + self.gap, 0.0)
