@@ -14,7 +14,7 @@ TRAINER_TESTS := tests/trainer tests/assets
 # it each compiles our code anew: the API takes 4.5 instead of 3.3 s of CPU until it answers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs mutants help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz rent search-environment
+.PHONY: docs mutants help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz rent search-environment screenshots
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -105,6 +105,10 @@ test-long: setup .venv-peers/.ready ## what takes longest: whole stacks, service
 	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m long -n 3 --dist loadfile --no-loadscope-reorder
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m long -n 2 --no-loadscope-reorder
 
+screenshots: setup ## take the pictures of docs/images anew from a stack of its own that trains the demo (a quarter of an hour)
+	@bash tests/e2e/browser/install.sh $(CONTROL)/python
+	@PYTHONPATH=$(CURDIR):$(CURDIR)/.playwright $(CONTROL)/python -m docs.screenshots
+
 fuzz: setup ## thousands of inputs per claim about what agents write, hundreds of histories of clusters
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/chat/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
 	@$(CONTROL)/python -m pytest tests/worker/clusters/decisions/test_machine.py --hypothesis-profile=fuzz --hypothesis-show-statistics
@@ -134,9 +138,9 @@ rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine,
 	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e/slurm/test_whole_path.py -rs
 
 e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB), MLflow's (.venv-mlflow, 0.7 GB); installs what is missing where root may
-	@bash tests/e2e/install_chromium.sh
+	@bash tests/e2e/browser/install.sh $(CONTROL)/python
 	@bash tests/e2e/slurm/install_slurm.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/mlflow/install_mlflow.sh
-	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow
+	@HILLCLIMB_E2E=1 PYTHONPATH=$(CURDIR)/.playwright $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow
 	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker tests/e2e/mlflow

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
-
-import pytest
 
 from api.runs import store
 from api.scheduling.advance import advance
@@ -16,24 +12,18 @@ from hillclimb.spec.run import RunSpec
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
+from tests.e2e.browser.signed_in import signed_in
+from tests.e2e.browser.test_run_page import NEEDS_CHROMIUM, browse
 
 __all__ = ["blobs", "served", "story", "story_url"]
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-         "--no-first-run", "--disable-background-networking", "--timeout=8000"]  # fmt: skip
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: `make e2e` installs it"
-)
+pytestmark = NEEDS_CHROMIUM
 
 
 def page_of(served: Served, run_id: str, profile: Path) -> str:
     """Return the text that a person sees on the run's page."""
-    with served.client() as client:
-        code = client.post("/v1/session-codes").json()["code"]
-    url = f"{served.url}/login?code={code}&next=/runs/{run_id}"
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "--dump-dom", url]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
+    with signed_in(served, f"/runs/{run_id}") as url:
+        dom = browse(url, profile)
     without_code = re.sub(r"<(script|style|template)\b.*?</\1>", " ", dom, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", without_code).split())
 

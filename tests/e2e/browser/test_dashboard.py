@@ -12,17 +12,15 @@ from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
 from tests.api.http.dashboard.stored import store_trajectories
-from tests.e2e.signed_in import signed_in
-from tests.e2e.test_run_page import CHROMIUM, browse, visible_text
+from tests.e2e.browser.signed_in import signed_in
+from tests.e2e.browser.test_run_page import NEEDS_CHROMIUM, browse, visible_text
 
 __all__ = ["blobs", "served", "story", "story_url"]
 
 WAIT = "--virtual-time-budget=4000"
 """Chromium's own clock goes on (milliseconds) only while no request is under way.
 Not for a page with a stream, whose request never ends."""
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: `make e2e` installs it"
-)
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,11 +11,11 @@ import pytest
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
-from tests.e2e.signed_in import signed_in
+from tests.e2e.browser.chromium import CHROMIUM
+from tests.e2e.browser.signed_in import signed_in
 
 __all__ = ["blobs", "served", "story", "story_url"]
 
-CHROMIUM = shutil.which("chromium")
 FLAGS = [
     "--headless=new",
     "--no-sandbox",
@@ -31,9 +30,10 @@ FLAGS = [
     "--window-size=1280,900",
     "--timeout=8000",
 ]
-pytestmark = pytest.mark.skipif(
+NEEDS_CHROMIUM = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium on this machine: `make e2e` installs it"
 )
+pytestmark = NEEDS_CHROMIUM
 
 
 def browse(url: str, profile: Path, *flags: str) -> str:
