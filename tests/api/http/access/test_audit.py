@@ -31,7 +31,7 @@ async def test_a_change_is_recorded_with_who_what_and_the_values(cast: Cast) -> 
     (change,) = newest["changes"]  # type: ignore[misc]
     assert (change["table"], change["action"]) == ("members", "changed")
     assert (change["before"], change["after"]) == ({"role": "viewer"}, {"role": "member"})
-    assert first["changes"][-1]["after"] == {"role": "viewer"}  # type: ignore[index]
+    assert first["changes"][-1]["after"] == {"role": "viewer", "accepted_at": None}  # type: ignore[index]
 
 
 async def test_a_submitted_run_and_its_cancellation_are_recorded_once_each(cast: Cast) -> None:
