@@ -152,7 +152,7 @@ def start_line(seconds: Mapping[str, float]) -> str:
 
 
 class PhaseDuration(Documented):
-    """How long a phase of a trainer's start took."""
+    """Duration of a phase of a trainer's start."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

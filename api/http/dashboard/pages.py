@@ -91,8 +91,8 @@ def _why(run: Run) -> str:
         wording = _COMPLETED.get(run.spec.get("kind", "train"), wording)
     if run.origin is not None:
         return run.end_message or f"{wording} (Imported from {run.origin['source']}.)"
-    said = (run.end_message or "").strip().rstrip(".")
-    adds = said and said not in f"{wording} {REASONS[ReasonCode(run.end_code)].wording}"
+    message = (run.end_message or "").strip().rstrip(".")
+    adds = message and message not in f"{wording} {REASONS[ReasonCode(run.end_code)].wording}"
     return f"{wording} ({run.end_message})" if adds else wording
 
 

@@ -117,10 +117,10 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
         PreviewFailed: it did not succeed, or it is paused or made no progress for `wait_s` (then it
             is cancelled).
     """
-    run, said = client.run(run_id), ""
+    run, printed = client.run(run_id), ""
     last_seq, deadline = run.last_seq, time.monotonic() + wait_s
     while run.status not in ENDED:
-        said = _say_state(run, said)
+        printed = _print_state(run, printed)
         if run.last_seq > last_seq:
             last_seq, deadline = run.last_seq, time.monotonic() + wait_s
         if time.monotonic() > deadline:
@@ -136,11 +136,11 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
         raise PreviewFailed(f"{run_id} {run.status}: {message}")
 
 
-def _say_state(run: RunPayload, said: str) -> str:
+def _print_state(run: RunPayload, printed: str) -> str:
     """Print on standard error what a preview waits for, once per change; return it."""
     waits = "" if run.queue is None else f": {run.queue.reason or 'it is next'}"
     state = f"{run.status}{waits}"
-    if state != said:
+    if state != printed:
         err.print(state, style="dim", markup=False, soft_wrap=True)
     return state
 
