@@ -120,7 +120,7 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
     run, printed = client.run(run_id), ""
     last_seq, deadline = run.last_seq, time.monotonic() + wait_s
     while run.status not in ENDED:
-        printed = _say_state(run, printed)
+        printed = _print_state(run, printed)
         if run.last_seq > last_seq:
             last_seq, deadline = run.last_seq, time.monotonic() + wait_s
         if time.monotonic() > deadline:
@@ -136,7 +136,7 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
         raise PreviewFailed(f"{run_id} {run.status}: {message}")
 
 
-def _say_state(run: RunPayload, printed: str) -> str:
+def _print_state(run: RunPayload, printed: str) -> str:
     """Print on standard error what a preview waits for, once per change; return it."""
     waits = "" if run.queue is None else f": {run.queue.reason or 'it is next'}"
     state = f"{run.status}{waits}"
