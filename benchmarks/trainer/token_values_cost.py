@@ -2,11 +2,11 @@
 
     .venv/bin/python benchmarks/trainer/token_values_cost.py [--pairs 4] [--steps 8]
 
-Runs the first steps of the demo's spec through the trainer itself (no service), with and without
-`learner.store_token_values`, alternately, without evaluations. Prints per run the median seconds of
-a step, of its update and of storing; at last their medians over all steps of a side, the size of
-the files per rollout and token, and which gaps they hold. The result is stored under
-`benchmarks/results/token_values_cost.json`.
+Runs the first steps of the demo's spec through the trainer itself (no service) in one process with
+the torch engine, with and without `learner.store_token_values`, alternately, without evaluations.
+Prints per run the median seconds of a step, of its update and of storing; at last their medians
+over all steps of a side, the size of the files per rollout and token, and which gaps they hold. The
+result is stored under `benchmarks/results/token_values_cost.json`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def measure(*, steps: int, stores: bool) -> dict[str, Any]:
     values["eval"] = values.get("eval", {}) | {"interval": 0, "before_training": False}
     values["data"]["eval_tasks_per_env"] = 1
     values["checkpoints"]["qualify"] = False
+    values["placement"], values["engine"] = {"type": "inline"}, {"type": "torch"}
     with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as folder:
         run_dir, spec = Path(folder) / "run", Path(folder) / "spec.json"
         spec.write_text(RunSpec.model_validate(values).model_dump_json())

@@ -87,4 +87,4 @@ def _text(token: TokenPayload) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    return "-" if value is None else f"{value + 0.0:.3g}"

@@ -44,10 +44,10 @@ class TokenFacts:
 
     @property
     def learner_logprob(self) -> float | None:
-        """Log-prob of the learner (nats)."""
+        """Log-prob of the learner (nats); a sum of two rounded numbers, cut off at 0."""
         if self.engine_logprob is None or self.gap is None:
             return None
-        return self.engine_logprob + self.gap
+        return min(self.engine_logprob + self.gap, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,7 +190,8 @@ def _turn(turn: TurnOfTokens, address: str, choice: TokenChoice) -> dict[str, An
 
 def _number(value: float | None) -> str | None:
     """Return a number with three digits; the shortest way of writing it that has them."""
-    return None if value is None else f"{value:.3g}"
+    # Adding 0 makes -0 a plain 0.
+    return None if value is None else f"{value + 0.0:.3g}"
 
 
 def _place(address: str, choice: TokenChoice, token: TokenFacts, turn_start: int) -> str:

@@ -33,6 +33,11 @@ def test_each_token_has_the_numbers_that_belong_to_it() -> None:
     assert [each.learner_logprob for each in facts[1:4]] == [None, 0.0, -1.25]
 
 
+def test_rounding_makes_no_token_more_probable_than_certain() -> None:
+    (token,) = tokens(logprobs=[-0.0, -1.0, -0.25, -2.0]).facts(2, 3)
+    assert (token.engine_logprob, token.gap, token.learner_logprob) == (0.0, 0.5, 0.0)
+
+
 def test_a_turn_has_its_answer_and_its_figures() -> None:
     prompt, first, second = tokens().in_turns()
     assert (prompt.turn, prompt.start, prompt.end, prompt.num_drawn) == (0, 0, 2, 0)
