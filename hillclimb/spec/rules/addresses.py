@@ -17,7 +17,7 @@ from hillclimb.spec.sections import RunSections
 Hosts = Mapping[str, Collection[str]]
 """Hosts by the variable of an operator's secret that may be sent there."""
 NO_HOSTS: Hosts = {}
-ANYONES_MODELS = ("builtin:", "hf:", "run:")
+ANYONES_MODELS = ("builtin:", "hf:", "run:", "imported:")
 """Beginnings of a `model.source` that names no file: a run is one of the project's own."""
 
 
