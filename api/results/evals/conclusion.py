@@ -76,6 +76,8 @@ def runs_without_gradient(session: Session, runs: Iterable[Run]) -> set[str]:
         and run.spec.get("kind", "train") == "train"
         and run.origin is None
     }
+    if not ended:
+        return ended
     records, later = StepSignalRecord, aliased(StepSignalRecord)
     is_repeated = exists().where(
         later.run_id == records.run_id,
