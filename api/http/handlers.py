@@ -68,13 +68,20 @@ def answer(request: Request, error: Exception) -> Response:
 
 def respond(
     request: Request, kind: Kind, detail: str, errors: Sequence[SpecProblem] = ()
-) -> JSONResponse:
+) -> Response:
     """Return a problem+json response."""
     request_id: str = request.state.request_id
     body = body_of(kind, detail, path=request.url.path, request_id=request_id, errors=errors)
     return JSONResponse(
         body, status_code=kind.status.value, headers=headers_of(kind), media_type=CONTENT_TYPE
     )
+
+
+def not_allowed(request: Request, methods: Sequence[str]) -> Response:
+    """Return the response to a method that a path does not have."""
+    response = respond(request, METHOD_NOT_ALLOWED, DETAILS[METHOD_NOT_ALLOWED.status])
+    response.headers["Allow"] = ", ".join(sorted(methods, key=METHODS.index))
+    return response
 
 
 def _problem(request: Request, error: Exception) -> Response:
@@ -96,11 +103,11 @@ def _domain(request: Request, error: Exception) -> Response:
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == METHOD_NOT_ALLOWED.status:
+        return not_allowed(request, _methods(request))
     kind = BY_STATUS.get(error.status_code, INTERNAL)
     response = respond(request, kind, DETAILS.get(error.status_code, error.detail))
     response.headers.update(error.headers or {})
-    if error.status_code == METHOD_NOT_ALLOWED.status:
-        response.headers["Allow"] = ", ".join(_methods(request))
     return response
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -397,6 +397,33 @@ BY_STATUS = {
 }
 
 
+WAITING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Statuses whose responses say when to try again."""
+HEADERS: Mapping[str, dict[str, Any]] = {
+    "X-Request-ID": {
+        "description": "Id of the request, also in the log.",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    "X-Should-Retry": {
+        "description": "Whether the same request may succeed later.",
+        "required": True,
+        "schema": {"type": "string", "enum": ["true", "false"]},
+    },
+    "WWW-Authenticate": {
+        "description": "How to send a key.",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {
+        "description": "Seconds to wait before the next try.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    },
+}
+"""Headers of problems, the `components/headers` of the document."""
+
+
 def kind_of(error: Exception) -> Kind:
     """Return the kind of problem of a domain error; `internal` for an error without a row."""
     return next((KINDS[cls] for cls in type(error).__mro__ if cls in KINDS), INTERNAL)
@@ -424,20 +451,32 @@ def headers_of(kind: Kind) -> dict[str, str]:
     headers = {"x-should-retry": "true" if kind.retryable else "false"}
     if kind.status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="hillclimb"'
-    if kind.status is HTTPStatus.SERVICE_UNAVAILABLE:
+    if kind.status in WAITING:
         headers["Retry-After"] = "5"
     return headers
 
 
 def documented(*kinds: Kind) -> Mapping[int | str, dict[str, Any]]:
-    """Return OpenAPI `responses` for these problems."""
+    """Return OpenAPI `responses` for these problems, with the headers that each has."""
     by_status: dict[int, list[Kind]] = {}
     for kind in kinds:
         by_status.setdefault(kind.status.value, []).append(kind)
     return {
         status: {
             "description": " · ".join(f"`{kind.code}`: {kind.title}" for kind in group),
+            "headers": {
+                name: {"$ref": f"#/components/headers/{name}"}
+                for name in _headers_at(group[0].status)
+            },
             "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
         }
         for status, group in by_status.items()
     }
+
+
+def _headers_at(status: HTTPStatus) -> Iterator[str]:
+    yield from ("X-Request-ID", "X-Should-Retry")
+    if status is HTTPStatus.UNAUTHORIZED:
+        yield "WWW-Authenticate"
+    if status in WAITING:
+        yield "Retry-After"

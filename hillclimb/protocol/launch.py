@@ -11,6 +11,9 @@ from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.documented import Documented
 from hillclimb.spec.run import RunSpec
 
+_Count = Annotated[int, Field(strict=True)]
+_Truth = Annotated[bool, Field(strict=True)]
+
 
 class _Wire(Documented):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +53,7 @@ class BootstrapClaim(_Wire):
     """The bootstrap token of the launch; valid once."""
     nonce: Annotated[str, Field(min_length=16, max_length=64)]
     """Nonce of the job, which may repeat its claim; another job may not."""
-    rank: Annotated[int, Field(ge=0)] = 0
+    rank: Annotated[_Count, Field(ge=0)] = 0
     """Rank of the node in the job: rank 0 claims the attempt, others receive only secrets."""
     member: Annotated[str, Field(max_length=64)] = ""
     """Nonce of a further node's process, which may repeat its claim; others of its rank may not."""
@@ -60,7 +63,7 @@ class RegisterRunner(_Wire):
     """Registration of a runner; the same name replaces its former registration."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-    slots: Annotated[int, Field(ge=1, le=64)] = 1
+    slots: Annotated[_Count, Field(ge=1, le=64)] = 1
     """Concurrent trainers (count)."""
     hostname: str
     attempts: tuple[str, ...] = ()
@@ -79,7 +82,7 @@ class Heartbeat(_Wire):
     """Heartbeat of a runner, with the attempts that it currently runs."""
 
     attempts: tuple[str, ...]
-    draining: bool = False
+    draining: _Truth = False
     """True while it shuts down and claims no new attempts."""
 
 
@@ -105,7 +108,7 @@ class HeartbeatReply(_Wire):
 class NodeBeat(_Wire):
     """Heartbeat of a cluster's first node."""
 
-    is_preparing: bool = False
+    is_preparing: _Truth = False
     """True while the nodes assemble and are tested, before the trainer's start is due."""
 
 
@@ -120,7 +123,7 @@ class EndReport(_Wire):
 
     reason: ReasonCode
     message: str
-    exit_code: int | None = None
+    exit_code: _Count | None = None
     """Null if the process was not a child of this runner."""
-    last_trainer_seq: int | None = None
+    last_trainer_seq: _Count | None = None
     """From `exit.json`, or counted in `events.jsonl` for a trainer that was killed."""

@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, get_args
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from hillclimb.spec.documented import Documented
 
@@ -20,10 +29,33 @@ ENV_KEY_FORM = "letters, digits, '.', '_' and '-', starting with a letter, at mo
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}$")]
 """A word by which runs are found again."""
 MAX_TAGS = 32
+_TRUTH = "it is true or false, without quotes"
 _NOT_TRUTH = (
     "it is true or false, as YAML reads yes, no, on and off too: write a number, or a text in"
     " quotes"
 )
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+"""Moments that can be read again whatever their time zone was: the database has more years."""
+
+
+_DATE = re.compile(r"[0-9]{4}-")
+
+
+def _is_text(value: object) -> object:
+    is_moment = isinstance(value, datetime)
+    if not is_moment and not (isinstance(value, str) and _DATE.match(value)):
+        raise ValueError('write a time with its zone, such as "2026-11-20T12:00:00Z"')
+    return value
+
+
+def _is_storable(moment: datetime) -> datetime:
+    if not EARLIEST <= moment <= LATEST:
+        raise ValueError(f"a time lies in the years {EARLIEST.year} to {LATEST.year - 1}")
+    return moment
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_is_text), AfterValidator(_is_storable)]
+"""A time that a request names; a number is refused, which could count seconds or milliseconds."""
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
 
@@ -38,21 +70,38 @@ class Section(Documented):
     def _truth_is_no_number(cls, values: object) -> object:
         """Refuse true and false where a number or a text is expected: they would count as 1 and 0.
 
-        YAML reads yes, no, on and off as them.
+        YAML reads yes, no, on and off as them. The other way round a number or a text is refused
+        where only true and false are expected.
         """
         mistakes: list[Any] = [
             {
                 "type": "value_error",
                 "loc": (name,),
                 "input": value,
-                "ctx": {"error": ValueError(_NOT_TRUTH)},
+                "ctx": {"error": ValueError(mistake)},
             }
             for name, value in (values.items() if isinstance(values, dict) else ())
-            if isinstance(value, bool) and not _takes_truth(cls, name)
+            if (mistake := _mistake_of_truth(cls, name, value))
         ]
         if mistakes:
             raise ValidationError.from_exception_data(cls.__name__, mistakes)
         return values
+
+
+def _mistake_of_truth(section: type[Section], name: str, value: object) -> str | None:
+    parts = value if isinstance(value, list | tuple) else (value,)
+    if any(isinstance(each, bool) for each in parts):
+        return None if _takes_truth(section, name) else _NOT_TRUTH
+    is_other = isinstance(value, int | float | str) and _takes_nothing_else(section, name)
+    return _TRUTH if is_other else None
+
+
+@cache
+def _takes_nothing_else(section: type[Section], name: str) -> bool:
+    """Tell whether a key has to be true, false or null."""
+    field = section.model_fields.get(name)
+    atoms = [] if field is None else list(_atoms(field.annotation))
+    return bool in atoms and all(each in (bool, type(None)) for each in atoms)
 
 
 @cache

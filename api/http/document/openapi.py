@@ -18,11 +18,10 @@ from api.admission.experiments.request import (
 )
 from api.admission.lineage.fork import ForkRequest
 from api.datasets.request import VersionRequest
-from api.http.problems import KINDS, ProblemBody, documented
-from api.http.requests.permissions import PERMISSIONS, SCOPE_OF
+from api.http.document.edges import document_edges
+from api.http.problems import HEADERS, ProblemBody
 from api.notices.webhooks.request import SecretRotation, WebhookChanges, WebhookSpec
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
-from api.tables.access.errors import RateExceeded
 from api.tables.access.secrets.request import SecretValue
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.spec.rules.project_defaults import ProjectDefaults
@@ -128,7 +127,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "summary": "A channel, W&B by backend, and keys",
         "value": {
             "slack_channel": "#training",
-            "wandb": {"mode": "online", "entity": "team"},
+            "wandb": {"mode": "offline", "entity": "team"},
             "secrets": {"FLEET_API_KEY": "fleet-prod", "WANDB_API_KEY": "wandb-tool-use"},
             "cases": [{"backend": "tinker", "wandb": {"project": "tinker-runs"}}],
         },
@@ -153,29 +152,41 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
-def json_body(model: str) -> dict[str, Any]:
+def json_body(model: str, *, required: bool = True) -> dict[str, Any]:
     """Return the `openapi_extra` of a route that reads this model from the raw body."""
     media = {
         "schema": {"$ref": REF_TEMPLATE.format(model=model)},
         "examples": {"example": EXAMPLES[model]},
     }
-    return {"requestBody": {"required": True, "content": {"application/json": media}}}
+    return {"requestBody": {"required": required, "content": {"application/json": media}}}
+
+
+TASK_LINES = "".join(
+    f'{{"task_key": "book-{number}", "prompt": "Book a room.", "env_key": "booking"}}\n'
+    for number in range(20)
+)
+"""A file of tasks, as JSON lines."""
 
 
 def upload_body() -> dict[str, Any]:
     """Return the `openapi_extra` of the route that takes a file of tasks."""
-    file = {"schema": {"type": "string", "format": "binary"}}
+    schema = {"type": "string", "format": "binary"}
     options = {"$ref": REF_TEMPLATE.format(model="VersionRequest")}
-    form = {"type": "object", "properties": {"tasks": file["schema"], "options": options}}
-    kinds = ("application/json", "application/x-ndjson", "application/gzip")
-    content = {**dict.fromkeys(kinds, file), "multipart/form-data": {"schema": form}}
+    form = {"type": "object", "properties": {"tasks": schema, "options": options}}
+    content = {
+        "application/json": {"schema": schema},
+        "application/x-ndjson": {"schema": schema, "example": TASK_LINES},
+        "application/gzip": {"schema": schema},
+        "multipart/form-data": {"schema": form, "example": {"tasks": TASK_LINES}},
+    }
     return {"requestBody": {"required": False, "content": content}}
 
 
-def file_body(media_type: str) -> dict[str, Any]:
+def file_body(media_type: str, *, example: str | None = None) -> dict[str, Any]:
     """Return the `openapi_extra` of a route whose body is one file."""
-    schema = {"type": "string", "format": "binary"}
-    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
+    media: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+    media |= {} if example is None else {"example": example}
+    return {"requestBody": {"required": True, "content": {media_type: media}}}
 
 
 def install(app: FastAPI) -> None:
@@ -218,19 +229,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
         ],
         ref_template=REF_TEMPLATE,
     )
-    _document_rates(document)
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    document_edges(document)
+    components = document.setdefault("components", {})
+    components["headers"] = dict(HEADERS)
+    schemas = components.setdefault("schemas", {})
     for name, schema in extra["$defs"].items():
         schemas.setdefault(name, schema)
     return document
-
-
-def _document_rates(document: dict[str, Any]) -> None:
-    """Add the rate limit to every operation that counts requests."""
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            if PERMISSIONS.get(f"{method.upper()} {path}") in SCOPE_OF:
-                for status, response in documented(KINDS[RateExceeded]).items():
-                    known = operation["responses"].setdefault(str(status), response)
-                    if known is not response:
-                        known["description"] += " · " + response["description"]

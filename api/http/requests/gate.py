@@ -7,6 +7,7 @@ the key's rate, and opens the draft of the audit log. A route without a row is r
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from re import Pattern
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
 from api.http.dashboard.sessions import COOKIE, read_session
-from api.http.handlers import answer
+from api.http.handlers import answer, not_allowed
 from api.http.requests.permissions import CHANGES, FORMS, PAGES, PERMISSIONS, SCOPE_OF, Access
 from api.http.requests.rates import Rates
 from api.http.requests.services import Services
@@ -53,6 +54,11 @@ class GatedRoute:
     method: str
     pattern: Pattern[str]
 
+    @property
+    def is_fixed(self) -> bool:
+        """True for a path without parameters."""
+        return "{" not in self.name
+
 
 def gated(routes: Iterable[Route]) -> tuple[GatedRoute, ...]:
     """Return the routes in the order in which the application matches them."""
@@ -70,6 +76,10 @@ class Gate:
     def __init__(self, app: ASGIApp, routes: Sequence[GatedRoute]) -> None:
         self._app = app
         self._routes = routes
+        self._methods: dict[str, list[str]] = defaultdict(list)
+        for route in routes:
+            if route.is_fixed:
+                self._methods[route.name.partition(" ")[2]].append(route.method)
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         """Pass on what matches no route: the application answers 404 or 405."""
@@ -77,6 +87,11 @@ class Gate:
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = None
+        allowed = self._methods.get(scope["path"])
+        if allowed is not None and scope["method"] not in {*allowed, "HEAD"}:
+            # As OpenAPI matches paths: no other route takes this for the value of a parameter.
+            await not_allowed(Request(scope), allowed)(scope, receive, send)
+            return
         for route in self._routes:
             match = route.pattern.match(scope["path"])
             if match and route.method == scope["method"]:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from hillclimb.datasets.format.rows import FileRow, Storable, TaskRow
 from hillclimb.protocol.validation import TaskValidation
-from hillclimb.spec.section import Section
+from hillclimb.spec.section import Moment, Section
 
 MAX_AT_ONCE = 5000
 """Limit of exclusions per request: a validation of a large dataset may need many."""
@@ -29,7 +29,7 @@ class Exclusion(Section):
     """Reason in words."""
     source: Literal["user", "validation", "lint"] = "user"
     """Origin of the exclusion."""
-    expires_at: AwareDatetime | None = None
+    expires_at: Moment | None = None
     """Expiry of a temporary exclusion (a quarantine); null: permanent."""
 
     def is_active(self, now: datetime) -> bool:

@@ -39,7 +39,9 @@ class LintOptions(Section):
     """Share of tasks assumed to go from pass to fail while others gain (for paired comparisons)."""
     before: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     """Pass rate assumed before a change (for unpaired comparisons)."""
-    tool_tokens: dict[EnvKey, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    tool_tokens: dict[EnvKey, Annotated[int, Field(ge=0, strict=True)]] = Field(
+        default_factory=dict
+    )
     """Tokens of each environment's tool descriptions; the default is the count of the project's
     newest run."""
     max_input_length: Annotated[int, Field(ge=1)] | None = None

@@ -40,7 +40,7 @@ class OldMetric:
         return _pattern(self.ours)
 
 
-def _same_name(*names: str, note: str = "") -> tuple[OldMetric, ...]:
+def _same(*names: str, note: str = "") -> tuple[OldMetric, ...]:
     return tuple(OldMetric(old=name, ours=name, note=note) for name in names)
 
 
@@ -67,21 +67,21 @@ PER_ROLLOUT = "runs do not add up how long the model and the environment of each
 
 OLD_METRICS: tuple[OldMetric, ...] = (
     # Training (fleet-task-grpo, SkyRL).
-    *_same_name(
+    *_same(
         "reward/avg_pass_at_{n}", "reward/avg_raw_reward", "reward/mean_positive_reward",
         "reward/variance_per_prompt", "reward/num_zero_variance_filtered",
         "reward/{env}/pass_at_{n}", "reward/{env}/variance_per_prompt",
         "reward/{env}/signal_ratio", "reward/{env}/mean_positive_reward",
     ),
-    *_same_name("loss/avg_final_rewards", "loss/avg_raw_advantages", "loss/avg_raw_advantages_abs"),
-    *_same_name("loss/avg_kl", "loss/avg_kl_max", "loss/kl_loss_coef", "policy/policy_kl", note=KL),
-    *_same_name(
+    *_same("loss/avg_final_rewards", "loss/avg_raw_advantages", "loss/avg_raw_advantages_abs"),
+    *_same("loss/avg_kl", "loss/avg_kl_max", "loss/kl_loss_coef", "policy/policy_kl", note=KL),
+    *_same(
         "policy/final_loss", "policy/policy_loss", "policy/ppo_clip_ratio", "policy/policy_entropy",
         "policy/response_length", "policy/policy_lr", "policy/grad_norm",
         "policy/rollout_train_logprobs_abs_diff_mean", "policy/rollout_train_logprobs_abs_diff_std",
     ),
     *_renamed("loss_metrics/clip_ratio", "policy/ppo_clip_ratio"),
-    *_same_name(*(f"generate/{name}" for name in OF_GENERATION)),
+    *_same(*(f"generate/{name}" for name in OF_GENERATION)),
     *_lost(
         "generate/tokens_per_turn_{stat}",
         why="runs have the mean alone, as `generate/tokens_per_turn`",
@@ -90,28 +90,28 @@ OLD_METRICS: tuple[OldMetric, ...] = (
         "generate/trajectory_time_{part}_{stat}",
         why="runs have the time of whole rollouts, as `generate/trajectory_time_{stat}`",
     ),
-    *_same_name(*(f"environment/{{env}}/{name}" for name in OF_ENVIRONMENTS)),
-    *_same_name(*(f"environment/{name}" for name in OF_ENVIRONMENTS)),
-    *_same_name("environment/total_episodes", "environment/total_env_init_failed"),
+    *_same(*(f"environment/{{env}}/{name}" for name in OF_ENVIRONMENTS)),
+    *_same(*(f"environment/{name}" for name in OF_ENVIRONMENTS)),
+    *_same("environment/total_episodes", "environment/total_env_init_failed"),
     *_lost("hint/{name}", why="rollouts get no hints"),
-    *_same_name("trainer/epoch", "trainer/global_step"),
-    *_same_name("trainer/tokens_per_second_per_gpu", note="on a GPU"),
-    *_same_name(
+    *_same("trainer/epoch", "trainer/global_step"),
+    *_same("trainer/tokens_per_second_per_gpu", note="on a GPU"),
+    *_same(
         "timing/step", "timing/generate", "timing/convert_to_training_input",
         "timing/fwd_logprobs_values_reward", "timing/compute_advantages_and_returns",
         "timing/policy_train", "timing/sync_weights", "timing/eval", "timing/save_checkpoints",
     ),
     *_renamed("timing/train_critic_and_policy", "timing/policy_train", "there is no critic"),
-    *_same_name(
+    *_same(
         "async/staleness_mean", "async/staleness_max", "async/staleness_min",
         "async/staleness_ratio", "async/staleness_violation_count", "async/keep_rate",
     ),
     # Evaluations.
-    *_same_name(
+    *_same(
         "eval/{env}/avg_score", "eval/{env}/pass_at_{n}", "eval/{env}/mean_positive_reward",
         note="`{env}` is `all` for all of them together",
     ),
-    *_same_name(
+    *_same(
         *(f"eval/all/generate/{name}" for name in OF_GENERATION),
         *(f"eval/all/environment/{name}" for name in OF_ENVIRONMENTS),
     ),
@@ -138,7 +138,7 @@ OLD_METRICS: tuple[OldMetric, ...] = (
         "rollouts/valid", "rollouts/invalid",
         why="shares of them are `environment/infra_error_rate` and `environment/ungraded_rate`",
     ),
-    *_same_name("rollouts/truncated_overlong"),
+    *_same("rollouts/truncated_overlong"),
     *_lost(
         "advantage/mean", "advantage/std",
         why="over rollouts and normalised; `loss/avg_raw_advantages` is over tokens",

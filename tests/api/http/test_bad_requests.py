@@ -48,6 +48,8 @@ def test_a_version_that_is_no_number_has_one_sentence_without_the_names_of_branc
     ("change", "pointer", "sentence"),
     [
         ({"schedule": {"total_steps": True}}, "/schedule/total_steps", "it is true or false"),
+        ({"optimizer": {"betas": [0.9, True]}}, "/optimizer/betas", "it is true or false"),
+        ({"algorithm": {"step_wise": 0}}, "/algorithm/step_wise", "without quotes"),
         ({"name": False}, "/name", "as YAML reads yes, no, on and off too"),
         ({"name": "a/b"}, "/name", "'a/b' cannot be used: write letters, digits, spaces"),
         ({"model": {"source": "builtin:tiny-qwen3-c"}}, "/model/source", "did you mean"),

@@ -193,6 +193,20 @@ async def test_our_own_sentence_of_a_body_stands_without_pydantics_words(
 
 
 @pytest.mark.parametrize(
+    "moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T00:00:00Z", 7]
+)
+async def test_a_moment_that_could_not_be_read_again_is_not_stored(
+    client: httpx.AsyncClient, moment: str | int
+) -> None:
+    """Postgres has years that Python has not: the list of keys could not be read any more."""
+    key = {"name": "ci", "scopes": ["runs:read"], "expires_at": moment}
+    check(await client.post("/v1/keys", json=key), 422, "invalid")
+    check(await client.put("/v1/limits", json={"since": moment}), 422, "invalid")
+    for path in ("/v1/keys", "/v1/limits"):
+        assert (await client.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
     ("since", "sentence"),
     [
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.admission.imports.errors import ImportRejected
 from api.admission.imports.metrics import MAX_NAME_CHARS, is_name
@@ -14,6 +14,7 @@ from api.tables.ids import new_id
 from hillclimb.blobs.archive.capsule import CapsuleArchive
 from hillclimb.protocol.events import Event, ProbeCompleted
 from hillclimb.protocol.payloads.studies.capsule import EVENTS
+from hillclimb.spec.section import Moment
 
 MAX_EVENTS = 500_000
 MAX_ATTEMPT = 1_000
@@ -31,7 +32,7 @@ class StoredEvent(BaseModel):
 
     seq: Annotated[int, Field(ge=1)]
     type: Annotated[str, Field(pattern=r"^[a-z_]{1,60}\.[a-z_]{1,60}$")]
-    created_at: AwareDatetime
+    created_at: Moment
     attempt: Annotated[int, Field(ge=1, le=MAX_ATTEMPT)] | None
     actor: Annotated[str, Field(max_length=300)]
     data: dict[str, Any]

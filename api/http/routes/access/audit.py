@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import AwareDatetime
 
 from api.http.problems import INVALID, KINDS, documented
 from api.http.requests.context import Admin, ServicesDep
@@ -13,6 +12,7 @@ from api.tables.access import audit
 from api.tables.access.audit import AuditFilters
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.payloads.projects.access import AuditList, AuditPayload
+from hillclimb.spec.section import Moment
 
 router = APIRouter(
     prefix="/v1/audit",
@@ -31,8 +31,8 @@ def read_filters(
     target: Annotated[
         str | None, Query(max_length=300, description="Id of what was changed.")
     ] = None,
-    since: Annotated[AwareDatetime | None, Query()] = None,
-    until: Annotated[AwareDatetime | None, Query()] = None,
+    since: Annotated[Moment | None, Query()] = None,
+    until: Annotated[Moment | None, Query()] = None,
 ) -> AuditFilters:
     """Return the filters of the query string."""
     return AuditFilters(actor=actor, route=route, target=target, since=since, until=until)

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import Path
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from api.tables.access.roles import Role, Scope
+from hillclimb.spec.section import Moment
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,79}$")
 Name = Annotated[str, StringConstraints(pattern=NAME.pattern)]
@@ -32,7 +33,7 @@ class CreateKey(_Body):
     name: Name
     """The name of the key in events and in the audit log."""
     scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
-    expires_at: AwareDatetime | None = None
+    expires_at: Moment | None = None
     """Null: the key is valid until it is revoked."""
     owner: Email | None = None
     """The member whose role bounds the key; null for a key of a service."""
@@ -41,7 +42,9 @@ class CreateKey(_Body):
 class RotateKey(_Body):
     """A rotation of a key."""
 
-    grace_hours: float = Field(default=24.0, ge=0, le=MAX_GRACE_HOURS, allow_inf_nan=False)
+    grace_hours: float = Field(
+        default=24.0, ge=0, le=MAX_GRACE_HOURS, allow_inf_nan=False, strict=True
+    )
     """Hours for which the secret before stays valid; 0 ends it at once."""
 
 
@@ -60,10 +63,10 @@ class CreateProject(_Body):
 class SetQuotas(_Body):
     """Quotas of a project; null is the service's default."""
 
-    queued_runs: int | None = Field(default=None, ge=0, le=MAX_QUOTA)
-    running_runs: int | None = Field(default=None, ge=0, le=MAX_QUOTA)
-    submissions_per_hour: int | None = Field(default=None, ge=0, le=MAX_QUOTA)
-    dataset_bytes: int | None = Field(default=None, ge=0, le=2**53)
+    queued_runs: int | None = Field(default=None, ge=0, le=MAX_QUOTA, strict=True)
+    running_runs: int | None = Field(default=None, ge=0, le=MAX_QUOTA, strict=True)
+    submissions_per_hour: int | None = Field(default=None, ge=0, le=MAX_QUOTA, strict=True)
+    dataset_bytes: int | None = Field(default=None, ge=0, le=2**53, strict=True)
 
 
 def is_past(moment: datetime | None, *, now: datetime) -> bool:

@@ -27,8 +27,8 @@ router = APIRouter(
 )
 
 NO_KEY = KINDS[AgentKeyNotFound]
-Runs = Annotated[int, Field(ge=0, le=10_000)]
-Extension = Annotated[float, Field(ge=0.0, le=1e9)]
+Runs = Annotated[int, Field(ge=0, le=10_000, strict=True)]
+Extension = Annotated[float, Field(ge=0.0, le=1e9, strict=True)]
 
 
 class NewAgentKey(BaseModel):

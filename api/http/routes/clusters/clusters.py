@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 from fastapi import APIRouter
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.clusters import budgets, store
 from api.clusters.errors import NoBudget
@@ -22,10 +22,11 @@ from api.tables.access.grants.charging import GrantExhausted, charge_extension
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.payloads.clusters import ClusterList, ProjectClusters
 from hillclimb.protocol.payloads.costs import BudgetPayload, LimitsPayload
+from hillclimb.spec.section import Moment
 
 router = APIRouter(prefix="/v1", tags=["clusters"])
 
-Amount = Annotated[float, Field(ge=0.0, le=1e9)]
+Amount = Annotated[float, Field(ge=0.0, le=1e9, strict=True)]
 REFUSALS = (KINDS[NotAuthenticated], KINDS[NotAllowed], INVALID, MALFORMED)
 
 
@@ -34,8 +35,8 @@ class ExtendBudget(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    usd: Amount = 0.0
-    hours: Amount = 0.0
+    usd: Annotated[Amount, Field(examples=[25.0])] = 0.0
+    hours: Annotated[Amount, Field(examples=[2.0])] = 0.0
 
     @model_validator(mode="after")
     def _adds_something(self) -> Self:
@@ -51,9 +52,9 @@ class NewLimits(LimitsPayload):
 
     usd: Amount | None = None
     hours: Amount | None = None
-    max_clusters: Annotated[int, Field(ge=0, le=10_000)] = store.MAX_CLUSTERS
+    max_clusters: Annotated[int, Field(ge=0, le=10_000, strict=True)] = store.MAX_CLUSTERS
     """Clusters at once."""
-    since: AwareDatetime | None = None
+    since: Moment | None = None
     """Time from which spending counts, not in the future; null: now; left out: unchanged."""
 
 

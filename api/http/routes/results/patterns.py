@@ -80,7 +80,7 @@ class SearchRequest(BaseModel):
     """Version of the detectors: that of this service."""
     split: Literal["train", "eval"] = "eval"
     """Split of the rollouts."""
-    step: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    step: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)] | None = None
     """Only rollouts of this step; null: of all steps."""
 
 

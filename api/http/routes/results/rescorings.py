@@ -28,7 +28,7 @@ class RescoringRequest(BaseModel):
     """Version of the verifier: that of this service."""
     split: Literal["train", "eval"] = "eval"
     """Split of the rollouts."""
-    step: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    step: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)] | None = None
     """Only rollouts of this step; null: of all steps."""
 
 

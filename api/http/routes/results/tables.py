@@ -17,7 +17,7 @@ from hillclimb.protocol.payloads.results.reports import PrintedTablePayload
 router = APIRouter(prefix="/v1/verdicts/tables", tags=["results"])
 
 Cell = Annotated[str, Field(max_length=20, examples=["46.7%", "14/30"])]
-NumTasks = Annotated[int, Field(ge=1, le=1000)]
+NumTasks = Annotated[int, Field(ge=1, le=1000, strict=True)]
 
 
 class PrintedCells(BaseModel):
@@ -47,7 +47,7 @@ class PrintedTableRequest(BaseModel):
     """One per environment."""
     overall: PrintedCells | None = None
     """The rates over all tasks of the rows: they narrow the numbers of tasks."""
-    max_tasks: Annotated[int, Field(ge=1, le=300)] = 30
+    max_tasks: Annotated[int, Field(ge=1, le=300, strict=True)] = 30
     """Most tasks of a row without a number."""
     rule: Literal["v1", "v2"] = "v2"
     """Version of the verdicts' rule."""

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Header, Path, Query, Response
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime
 
 from api.admission.admission import Admitted
 from api.admission.lineage.fork import ForkRequest
@@ -52,7 +51,7 @@ from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from api.tables.access.secrets.errors import SecretMissing, SecretNotForHost
 from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
-from hillclimb.spec.section import MAX_TAGS, Tag
+from hillclimb.spec.section import MAX_TAGS, Moment, Tag
 from hillclimb.spec.sections import RunKind
 
 MAX_RESULTS = 50
@@ -106,8 +105,8 @@ def read_filters(  # noqa: PLR0913 (one per parameter of the query)
         Query(min_length=1, max_length=120, description="The name, or the beginning of the id."),
     ] = None,
     kind: Annotated[RunKind | None, Query(description="Kind of the spec.")] = None,
-    created_after: Annotated[AwareDatetime | None, Query()] = None,
-    created_before: Annotated[AwareDatetime | None, Query()] = None,
+    created_after: Annotated[Moment | None, Query()] = None,
+    created_before: Annotated[Moment | None, Query()] = None,
 ) -> RunFilters:
     """Return the filters of the query string."""
     return RunFilters(
@@ -270,7 +269,7 @@ def resume_run(
             KINDS[IdempotencyKeyReused],
         )
     },
-    openapi_extra=json_body("ForkRequest"),
+    openapi_extra=json_body("ForkRequest", required=False),
 )
 def fork_run(
     services: ServicesDep,

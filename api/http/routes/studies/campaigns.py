@@ -97,7 +97,12 @@ def create_campaign(
     return JSONResponse(response, CREATED, headers, background=background)
 
 
-@router.get("", operation_id="list_campaigns", summary="List campaigns, newest first")
+@router.get(
+    "",
+    operation_id="list_campaigns",
+    summary="List campaigns, newest first",
+    responses={**documented(NO_CAMPAIGN)},
+)
 def list_campaigns(
     services: ServicesDep,
     caller: Reader,

@@ -80,7 +80,12 @@ def create_experiment(services: ServicesDep, caller: Writer, body: RawBody) -> R
     return JSONResponse(payload.model_dump(mode="json"), 201, headers)
 
 
-@router.get("", operation_id="list_experiments", summary="List experiments, newest first")
+@router.get(
+    "",
+    operation_id="list_experiments",
+    summary="List experiments, newest first",
+    responses={**documented(NO_EXPERIMENT)},
+)
 def list_experiments(
     services: ServicesDep,
     caller: Reader,

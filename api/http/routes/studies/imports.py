@@ -28,6 +28,7 @@ from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.payloads.runs import RunPayload
 
 CREATED, OK = 201, 200
+HISTORY_LINE = '{"step": 1, "metrics": {"reward/avg_raw_reward": 0.25}}\n'
 ZIP = "application/zip"
 
 router = APIRouter(
@@ -113,7 +114,7 @@ async def import_capsule_file(
     summary="Import the history of a W&B run",
     status_code=CREATED,
     response_model=RunPayload,
-    openapi_extra=file_body("application/x-ndjson"),
+    openapi_extra=file_body("application/x-ndjson", example=HISTORY_LINE),
 )
 async def import_wandb_history(
     request: Request,

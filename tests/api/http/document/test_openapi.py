@@ -1,11 +1,15 @@
 """The OpenAPI document is whole."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import httpx
 import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
 
 from api.http.document.openapi import EXAMPLES
+from api.http.requests.permissions import PERMISSIONS, SCOPE_OF
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.spec.run import RunSpec, json_schema
 
@@ -47,15 +51,48 @@ def test_every_operation_has_a_stable_name_a_summary_and_documented_problems(
                 assert list(content) == ["application/problem+json"]
 
 
+def operations(app: FastAPI) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each operation by its row in `PERMISSIONS`."""
+    rows = {row.replace(":path}", "}"): row for row in PERMISSIONS}
+    for path, methods in app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            yield rows[f"{method.upper()} {path}"], operation
+
+
+def test_every_operation_documents_what_it_is_refused_with_before_its_route(app: FastAPI) -> None:
+    for row, operation in operations(app):
+        statuses, access = set(operation["responses"]), PERMISSIONS[row]
+        if access in SCOPE_OF:
+            assert statuses >= {"401", "403", "429", "503"}, row
+        if " /v1/" in row:
+            assert "422" in statuses, row
+        if "requestBody" in operation:
+            assert statuses >= {"400", "408", "413"}, row
+        if any(each["in"] == "path" for each in operation.get("parameters", [])):
+            assert statuses >= {"400", "404"}, row
+
+
+def test_every_problem_has_its_media_type_and_its_headers(app: FastAPI) -> None:
+    for row, operation in operations(app):
+        for status, response in operation["responses"].items():
+            if status >= "4":
+                assert list(response["content"]) == ["application/problem+json"], (row, status)
+                headers = set(response["headers"])
+                assert headers >= {"X-Request-ID", "X-Should-Retry"}, (row, status)
+                assert ("Retry-After" in headers) == (status in ("429", "503")), (row, status)
+    assert "HTTPValidationError" not in app.openapi()["components"]["schemas"]
+
+
 def test_every_reference_leads_somewhere(app: FastAPI) -> None:
     document = app.openapi()
-    schemas = document["components"]["schemas"]
+    components = document["components"]
 
     def check(node: object) -> None:
         if isinstance(node, dict):
             reference = node.get("$ref")
             if isinstance(reference, str):
-                assert reference.rpartition("/")[2] in schemas, reference
+                _, _, kind, name = reference.split("/")
+                assert name in components[kind], reference
             for child in node.values():
                 check(child)
         elif isinstance(node, list):
