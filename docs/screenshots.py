@@ -54,6 +54,7 @@ PICTURES: Mapping[str, Picture] = {
     "run-page-dark": Picture(path="/runs/{demo}", theme="dark"),
     "run-page-phone": Picture(path="/runs/{demo}", window=PHONE, scale=1.5),
     "rollout-page": Picture(path="/runs/{demo}/rollouts/{rollout}"),
+    "tokens-page": Picture(path="/runs/{demo}/tokens/{rollout}"),
     "submit-page": Picture(path="/submit", window=(1280, 860)),
     "compare-page": Picture(path="/compare?a={demo}@10&b={fork}@10"),
     "experiment-page": Picture(path="/experiments/v0.2.4"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 from pathlib import Path
@@ -45,7 +46,7 @@ def browse(url: str, profile: Path, *flags: str) -> str:
 
 def visible_text(dom: str) -> str:
     without_code = re.sub(r"<(script|style|template)\b.*?</\1>", " ", dom, flags=re.S)
-    return " ".join(re.sub(r"<[^>]+>", " ", without_code).split())
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", without_code)).split())
 
 
 def test_a_running_run_shows_its_figures(story: Story, served: Served, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
 from tests.e2e.browser.signed_in import signed_in
-from tests.e2e.browser.test_run_page import NEEDS_CHROMIUM, browse
+from tests.e2e.browser.test_run_page import NEEDS_CHROMIUM, browse, visible_text
 
 __all__ = ["blobs", "served", "story", "story_url"]
 
@@ -24,8 +24,7 @@ def page_of(served: Served, run_id: str, profile: Path) -> str:
     """Return the text that a person sees on the run's page."""
     with signed_in(served, f"/runs/{run_id}") as url:
         dom = browse(url, profile)
-    without_code = re.sub(r"<(script|style|template)\b.*?</\1>", " ", dom, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]+>", " ", without_code).split())
+    return visible_text(dom)
 
 
 def end(story: Story, run_id: str, reason: ReasonCode, message: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import subprocess
 from pathlib import Path
 
@@ -65,8 +66,10 @@ def test_a_curve_goes_from_the_lowest_to_the_highest_value() -> None:
 def test_open_prints_a_link_that_signs_in_once(hc: Invoke, served: Served, run_id: str) -> None:
     link = hc("open", "@last").stdout.strip()
     assert served.key not in link
-    with httpx.Client() as browser:
-        page = browser.get(link, follow_redirects=True)
+    with httpx.Client(base_url=served.url, follow_redirects=True) as browser:
+        question = browser.get(link)
+        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', question.text))
+        page = browser.post("/login", data=fields)
         assert (page.status_code, page.url.path) == (200, f"/runs/{run_id}")
         assert "climb" in page.text
     assert httpx.get(link).status_code == 401

@@ -28,7 +28,7 @@ experimental: true
 backend: {type: skypilot, skypilot: {candidates: [
   {infra: runpod, accelerators: "H100:8"}, {infra: lambda, accelerators: "H100:8"}], num_nodes: 2}}
 data: {env_keys: [booking]}
-model: {source: s3://bucket/model}
+model: {source: s3://models/model}
 schedule: {total_steps: 4, train_batch_size: 4, mini_batch_size: 2}
 """
 
@@ -106,7 +106,7 @@ def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Pa
     spec, config = tmp_path / "spec.yaml", tmp_path / "config.json"
     spec.write_text(RENTED)
     unknown = hc("plan", str(spec), *AT_ONCE)
-    assert "the shape of s3://bucket/model is only in its config" in unknown.stderr
+    assert "the shape of s3://models/model is only in its config" in unknown.stderr
     assert "runpod supports no clusters of several nodes" in unknown.stderr
     config.write_text(
         json.dumps(
