@@ -26,6 +26,9 @@ from tests.api.http.access.conftest import make_key
 from tests.api.http.document.stored import StoredProject, keep_the_key, store_project
 
 __all__ = ["blobs", "story", "story_url"]
+
+pytestmark = pytest.mark.invariant("the API answers as its document says")
+
 ROOT = Path(__file__).resolve().parents[4]
 SCHEMATHESIS = ROOT / ".venv-peers" / "bin" / "schemathesis"
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
