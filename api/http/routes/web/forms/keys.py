@@ -73,7 +73,7 @@ def rotate_key_form(
     """Give a key a new secret and show it."""
 
     def act(admin: Principal, fields: Fields) -> Response:
-        grace = RotateKey.model_validate({"grace_hours": fields.get("grace_hours", "24")})
+        grace = RotateKey.model_validate_strings({"grace_hours": fields.get("grace_hours", "24")})
         path = f"/admin/keys/{key_id}/rotate"
         return _once(services, admin, path, fields, lambda s: keys.rotate(s, admin, key_id, grace))
 

@@ -57,7 +57,7 @@ def set_limits_form(
 
     def act(admin: Principal, fields: Fields) -> Response:
         filled = {name: fields[name] for name in ("usd", "hours", "max_clusters") if name in fields}
-        clusters.set_limits(services, admin, NewLimits.model_validate(filled))
+        clusters.set_limits(services, admin, NewLimits.model_validate_strings(filled))
         return lead_back("project", "limits")
 
     return answer_form(request, services, caller, body, _tab(services), act)
@@ -71,7 +71,8 @@ def set_quotas_form(
 
     def act(admin: Principal, fields: Fields) -> Response:
         admin.require(Scope.OPERATOR)
-        quotas = SetQuotas.model_validate({name: fields.get(name) for name in QUOTAS})
+        filled = {name: fields[name] for name in QUOTAS if name in fields}
+        quotas = SetQuotas.model_validate_strings(filled)
         projects.replace_quotas(services, admin, admin.project_id, quotas)
         return lead_back("project", "quotas")
 
