@@ -100,7 +100,7 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
         bench.trains(3)
         variables = variables_of(bench.trainer().pid)
         assert variables["RAY_ADDRESS"] == f"{IPS[0]}:{told['HILLCLIMB_RAY_PORT']}"
-        assert variables["FLEET_API_KEY"]
+        assert variables["AWS_SECRET_ACCESS_KEY"]
         joined = subprocess.run(
             [str(DATA_PLANE), "-c", JOIN],
             env=variables | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PYTHONPATH": str(ROOT)},
@@ -113,7 +113,9 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
         assert all(folder.exists() for folder in rays_folders(bench, told))
         raylets = [p.environ() for p in bench.left() if "raylet" in p.name()]
         assert len(raylets) == 2
-        assert all(each["FLEET_API_KEY"] == variables["FLEET_API_KEY"] for each in raylets)
+        assert all(
+            each["AWS_SECRET_ACCESS_KEY"] == variables["AWS_SECRET_ACCESS_KEY"] for each in raylets
+        )
         assert all("HILLCLIMB_BOOTSTRAP_TOKEN" not in each for each in raylets)
         gate.unlink()
         assert bench.exit_code(head, SLOW_S) == 0
