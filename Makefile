@@ -21,10 +21,11 @@ help: ## list the targets
 
 setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quick when nothing changed)
 
-.venv/.ready: requirements/control.txt pyproject.toml
+CONTROL_LOCKS := $(addprefix requirements/,service.txt build.txt clouds.txt development.txt)
+.venv/.ready: $(CONTROL_LOCKS) pyproject.toml
 	@test -x $(CONTROL)/python || $(PYTHON) -m venv .venv
 	@echo "setup: installing the control plane into .venv"
-	@$(CONTROL)/python $(PIP) --no-deps -r requirements/control.txt 2>.venv/pip.log || { cat .venv/pip.log; exit 1; }
+	@$(CONTROL)/python $(PIP) --no-deps $(addprefix -r ,$(CONTROL_LOCKS)) 2>.venv/pip.log || { cat .venv/pip.log; exit 1; }
 	@$(CONTROL)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv/pip.log || { cat .venv/pip.log; exit 1; }
 	@$(CONTROL)/python -c "import api.app, worker.tasks, hillclimb.cli.commands" # stores their bytecode
 	@touch $@
@@ -67,7 +68,7 @@ docs: .venv-docs/.ready ## build the documentation as a site that works offline:
 	@.venv-docs/bin/python docs/site/offline.py build/docs
 
 lock: ## write requirements/*.txt from what the environments hold
-	@$(CONTROL)/python requirements/lock.py $(CONTROL)/python requirements/control.txt
+	@$(CONTROL)/python requirements/control_lock.py
 	@$(CONTROL)/python requirements/lock.py $(TRAINER)/python requirements/trainer.txt
 	@$(CONTROL)/python requirements/lock.py $(PEERS)/python requirements/peers.txt
 	@$(CONTROL)/python requirements/lock.py .venv-docs/bin/python requirements/docs.txt
@@ -137,10 +138,11 @@ rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine,
 	@bash tests/e2e/slurm/install_slurm.sh
 	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e/slurm/test_whole_path.py -rs
 
-e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB), MLflow's (.venv-mlflow, 0.7 GB); installs what is missing where root may
+e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB), MLflow's (.venv-mlflow, 0.7 GB), the services as docker-compose.yml starts them (.venv-image); installs what is missing where root may
 	@bash tests/e2e/browser/install.sh $(CONTROL)/python
 	@bash tests/e2e/slurm/install_slurm.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/mlflow/install_mlflow.sh
+	@PYTHON=$(PYTHON) sh tests/e2e/compose/install_image.sh
 	@HILLCLIMB_E2E=1 PYTHONPATH=$(CURDIR)/.playwright $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow
 	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker tests/e2e/mlflow

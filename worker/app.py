@@ -14,6 +14,7 @@ from celery import Celery, signals
 
 from api.settings import load_settings
 from hillclimb.process import tracing
+from hillclimb.stack.system import alive
 from worker.deadlines import CLOUD_TASK_LIMIT_S, TASK_LIMIT_S, VISIBILITY_TIMEOUT_S
 
 P = ParamSpec("P")
@@ -118,6 +119,8 @@ def stop_process(**_: object) -> None:
 
 signals.worker_process_init.connect(start_process)
 signals.worker_process_shutdown.connect(stop_process)
+signals.task_postrun.connect(alive.touch)  # in workers
+signals.before_task_publish.connect(alive.touch)  # in beat
 
 
 def task(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

@@ -28,7 +28,7 @@ from hillclimb.spec.rules.addresses import Hosts, sent_variables
 
 WITHHELD_VARIABLES = frozenset(
     {"HILLCLIMB_RUNNER_TOKEN", "HILLCLIMB_SECRET_KEY", "HILLCLIMB_BOOTSTRAP_KEY", "DATABASE_URL"}
-    | {"HILLCLIMB_OIDC_CLIENT_SECRET"}
+    | {"HILLCLIMB_OIDC_CLIENT_SECRET", "HILLCLIMB_OWNER_DATABASE_URL"}
     | {
         "REDIS_URL",
         "SLACK_BOT_TOKEN",

@@ -59,7 +59,8 @@ CLOUDS_PASSED_THROUGH = (
 class StackPlan:
     """Plan of one start of the stack; `postgres` or `valkey` is None if an external one is used.
 
-    `clouds` are further variables for the API and the workers, but not for trainers.
+    `clouds` are further variables for the API and the workers, but not for trainers; `owner` is one
+    for migrations alone, the database as the owner of the tables.
     """
 
     options: StackOptions
@@ -70,6 +71,7 @@ class StackPlan:
     sky: SkyServer | None = None
     environment: Mapping[str, str]
     clouds: Mapping[str, str] = field(default_factory=dict)
+    owner: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def api_port(self) -> int:
@@ -109,7 +111,7 @@ def make_plan(options: StackOptions) -> StackPlan:
         )
         sky_url = sky.url
     urls = {
-        "DATABASE_URL": postgres.url() if postgres else str(options.database_url),
+        "DATABASE_URL": postgres.service_url() if postgres else str(options.database_url),
         "REDIS_URL": valkey.url if valkey else str(options.redis_url),
     }
     return StackPlan(
@@ -119,6 +121,7 @@ def make_plan(options: StackOptions) -> StackPlan:
         postgres=postgres,
         valkey=valkey,
         sky=sky,
+        owner={"HILLCLIMB_OWNER_DATABASE_URL": postgres.url()} if postgres else {},
         clouds=_clouds_environment(sky_url, state.path / "sky" / "client"),
         environment={**urls, **_service_environment(options, credentials, ports["api"])},
     )

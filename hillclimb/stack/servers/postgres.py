@@ -1,5 +1,6 @@
 """The stack's own PostgreSQL server: data directory, command line and readiness."""
 
+import hmac
 import os
 import shutil
 import signal
@@ -16,6 +17,9 @@ from hillclimb.stack.system.ports import LOOPBACK
 from hillclimb.stack.system.processes import identify, processes_in, stop_process
 
 SUPERUSER = "hillclimb"
+"""Owns the tables; migrations connect as this role alone."""
+SERVICE_ROLE = "hillclimb_service"
+"""Reads and writes rows: API, worker and beat connect as this role."""
 DATABASE = "hillclimb"
 STOP_S = 30.0
 
@@ -47,6 +51,14 @@ class PostgresServer:
     def url(self, database: str = DATABASE, *, driver: str = "postgresql+psycopg") -> str:
         """The connection URL, with the password, of `database` on this server."""
         return f"{driver}://{SUPERUSER}:{self.password}@{LOOPBACK}:{self.port}/{database}"
+
+    def service_url(self, *, driver: str = "postgresql+psycopg") -> str:
+        """The connection URL of the service's role, which migrations create.
+
+        Its password follows from the server's: whoever knows the owner's needs no other.
+        """
+        digest = hmac.digest(self.password.encode(), SERVICE_ROLE.encode(), "sha256")
+        return f"{driver}://{SERVICE_ROLE}:{digest.hex()}@{LOOPBACK}:{self.port}/{DATABASE}"
 
     def command(self) -> tuple[str, ...]:
         """The server's command line; run it in `data`, as `account` if set."""

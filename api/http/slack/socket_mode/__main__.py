@@ -12,6 +12,9 @@ from api.http.requests.services import open_services
 from api.http.slack.socket_mode.consumer import EnvelopeConsumer
 from api.notices.slack.socket import silence_library
 from api.settings import Settings, load_settings
+from hillclimb.stack.system import alive
+
+ALIVE_EVERY_S = 15.0
 
 
 def main() -> int:
@@ -32,7 +35,18 @@ async def _run(settings: Settings) -> None:
         consumer = EnvelopeConsumer(services=services)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, consumer.stopping.set)
-        await consumer.run()
+        beat = asyncio.create_task(_show_life())
+        try:
+            await consumer.run()
+        finally:
+            beat.cancel()
+
+
+async def _show_life() -> None:
+    """Touch the file of the health check as long as the event loop turns."""
+    while True:
+        alive.touch()
+        await asyncio.sleep(ALIVE_EVERY_S)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_a_capsule_shows_what_made_the_run_and_its_pass_rates_anew(
         assert fact in shown.stdout
     facts = from_json(hc("capsule", "show", str(capsule), "--json"))
     assert facts["code"]["locks"] == code.locks
-    assert facts["code"]["locks"]["control.txt"]
+    assert facts["code"]["locks"]["service.txt"]
     with served.client() as client:
         table = client.get(f"/v1/runs/{run_id}/evals").json()["data"]
     assert [(each["step"], each["decoding"]) for each in table] == [(0, "sampled"), (40, "sampled")]
