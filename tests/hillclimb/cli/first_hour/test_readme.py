@@ -37,7 +37,7 @@ COMMANDS = [line for line in lines() if line.startswith("hillclimb ")]
 
 def test_the_blocks_are_found() -> None:
     assert len(COMMANDS) > 15
-    assert sum(line.startswith("curl ") for line in lines()) == 2
+    assert sum(line.startswith("curl ") for line in lines()) == 3
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -95,7 +95,7 @@ def test_the_lines_of_make_name_targets_that_exist() -> None:
 
 @pytest.mark.long
 def test_the_lines_run_one_after_another(shell: subprocess.Popen[str]) -> None:
-    """RUN is the first run; followers and streams are cut off after a while.
+    """RUN is the run trained or posted last; followers and streams are cut off after a while.
 
     Two lines are not run: `make demo` and `make test` would run this test in itself.
     """
@@ -105,18 +105,20 @@ def test_the_lines_run_one_after_another(shell: subprocess.Popen[str]) -> None:
             continue
         printed = run(shell, line)
         assert "Traceback" not in printed
-        if "submit mine.yaml --set" in line:
-            run(shell, f"TRAINED={last(shell)['id']}")
-        elif condition := READ_ON.get(line):
-            wait_for(shell, condition)
+        if "submit mine.yaml --set" in line or line.endswith("/v1/runs"):
+            run(shell, f"NAMED={last(shell)['id']}")
+        for end, condition in READ_ON.items():
+            if line.endswith(end):
+                wait_for(shell, condition)
 
 
 READ_ON: dict[str, Callable[[dict[str, Any]], bool]] = {
     "hillclimb submit mine.yaml": lambda run: run["progress"]["step"] >= 1,
     "hillclimb pause @last": lambda run: run["status"] == "paused",
     "hillclimb cancel @last": lambda run: run["status"] == "cancelled",
+    "/cancel": lambda run: run["status"] == "cancelled",
 }
-"""What a user sees before typing the next line."""
+"""By the end of a line: what a user sees before typing the next one."""
 
 
 def last(shell: subprocess.Popen[str]) -> dict[str, Any]:
@@ -133,8 +135,8 @@ def wait_for(shell: subprocess.Popen[str], condition: Callable[[dict[str, Any]],
 
 def run(shell: subprocess.Popen[str], line: str) -> str:
     """Run a line and return what it prints; nothing may be refused."""
-    line = re.sub(r"/runs/RUN/", "/runs/$TRAINED/", line)
-    line = re.sub(r"\bRUN\b", "$TRAINED", line)
+    line = re.sub(r"/runs/RUN/", "/runs/$NAMED/", line)
+    line = re.sub(r"\bRUN\b", "$NAMED", line)
     if line.startswith("curl -N") or line.endswith(" -f"):
         line = f"timeout {FOLLOWED_S} {line}"
     assert shell.stdin is not None
