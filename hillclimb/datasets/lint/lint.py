@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from hillclimb.datasets.format.lineage import SplitRow
 from hillclimb.datasets.format.rows import TaskRow, printable
@@ -27,7 +28,7 @@ from hillclimb.datasets.split.splits import (
 from hillclimb.spec.section import WHOLE, EnvKey, Section, Share
 from hillclimb.stats.power import detectable_paired, detectable_unpaired, paired_size
 
-_TOOLS_NEED_A_LIMIT = {
+_TOOLS_NEED_A_LIMIT: JsonDict = {
     "if": {"required": ["tool_tokens"], "properties": {"tool_tokens": {"minProperties": 1}}},
     "then": {
         "required": ["max_input_length"],

@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from api.clusters import budgets, store
 from api.clusters.errors import NoBudget
@@ -30,16 +31,19 @@ Amount = Annotated[float, Field(ge=0.0, le=1e9, strict=True)]
 REFUSALS = (KINDS[NotAuthenticated], KINDS[NotAllowed], INVALID, MALFORMED)
 
 
-ABOVE_0 = [
-    {"required": [name], "properties": {name: {"exclusiveMinimum": 0}}} for name in ("usd", "hours")
-]
+ADDS_SOMETHING: JsonDict = {
+    "anyOf": [
+        {"required": [name], "properties": {name: {"exclusiveMinimum": 0}}}
+        for name in ("usd", "hours")
+    ]
+}
 
 
 class ExtendBudget(BaseModel):
     """An extension of a run's budget beyond its spec: of the dollars, of the hours or of both."""
 
     model_config = ConfigDict(
-        extra="forbid", use_attribute_docstrings=True, json_schema_extra={"anyOf": ABOVE_0}
+        extra="forbid", use_attribute_docstrings=True, json_schema_extra=ADDS_SOMETHING
     )
 
     usd: Annotated[Amount, Field(examples=[25.0])] = 0.0
