@@ -36,9 +36,9 @@ _NOT_TRUTH = (
     " quotes"
 )
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST_YEAR, LAST_YEAR = EARLIEST.year, 8999
+FIRST_YEAR, LAST_YEAR = EARLIEST.year, 9998
 """Years of moments that can be read again in any time zone: the database has more of them."""
-MOMENT_FORM = "^(19[7-9][0-9]|[2-8][0-9]{3})-"
+MOMENT_FORM = "^(19[7-9][0-9]|[2-8][0-9]{3}|9([0-8][0-9]{2}|9([0-8][0-9]|9[0-8])))-"
 """How a moment of these years begins."""
 
 
