@@ -8,7 +8,7 @@ before it, and is idempotent on (run, attempt, trainer_seq).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
@@ -19,6 +19,7 @@ from hillclimb.protocol.outcomes import Detail, OutcomeRow
 from hillclimb.protocol.prompts import EnvPrompts
 from hillclimb.protocol.validation import TeacherUse, ValidationSummary
 from hillclimb.spec.documented import Documented
+from hillclimb.spec.section import EARLIEST, StorableTime
 
 EVENT_SCHEMA = 1
 ACCEPTED_SCHEMAS = (EVENT_SCHEMA, EVENT_SCHEMA - 1)
@@ -27,9 +28,9 @@ NUMBERING = ("trainer_seq", "at")
 
 
 def _require_numbering(schema: dict[str, Any]) -> None:
-    """Keep `trainer_seq` and `at` required in the schema: their defaults are for the journal."""
-    required = {*schema.get("required", ()), *NUMBERING}
-    for name in NUMBERING:
+    """Require `type`, `trainer_seq` and `at` in the schema: their defaults are for the journal."""
+    required = {*schema.get("required", ()), "type", *NUMBERING}
+    for name in ("type", *NUMBERING):
         schema["properties"][name].pop("default", None)
     schema["required"] = [name for name in schema["properties"] if name in required]
 
@@ -45,7 +46,7 @@ class _Event(Documented):
     """Version of the sender's event schema."""
     trainer_seq: Annotated[int, Field(ge=1)] = 0
     """Position in the attempt's events, without gaps."""
-    at: datetime = datetime.fromtimestamp(0, UTC)
+    at: StorableTime = EARLIEST
     """Time of the event (UTC)."""
     step: Annotated[int, Field(ge=0)]
     """Global step of the event; 0 is before the first update."""

@@ -10,8 +10,9 @@ from pydantic import ConfigDict, Field
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.documented import Documented
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.section import WHOLE
 
-_Count = Annotated[int, Field(strict=True)]
+_Count = Annotated[int, Field(strict=True), WHOLE]
 _Truth = Annotated[bool, Field(strict=True)]
 
 
@@ -53,7 +54,7 @@ class BootstrapClaim(_Wire):
     """The bootstrap token of the launch; valid once."""
     nonce: Annotated[str, Field(min_length=16, max_length=64)]
     """Nonce of the job, which may repeat its claim; another job may not."""
-    rank: Annotated[_Count, Field(ge=0)] = 0
+    rank: Annotated[int, Field(ge=0, strict=True), WHOLE] = 0
     """Rank of the node in the job: rank 0 claims the attempt, others receive only secrets."""
     member: Annotated[str, Field(max_length=64)] = ""
     """Nonce of a further node's process, which may repeat its claim; others of its rank may not."""
@@ -63,7 +64,7 @@ class RegisterRunner(_Wire):
     """Registration of a runner; the same name replaces its former registration."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-    slots: Annotated[_Count, Field(ge=1, le=64)] = 1
+    slots: Annotated[int, Field(ge=1, le=64, strict=True), WHOLE] = 1
     """Concurrent trainers (count)."""
     hostname: str
     attempts: tuple[str, ...] = ()

@@ -29,11 +29,24 @@ class Documented(BaseModel):
         """Return pydantic's schema with a description for each field that has a docstring."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
+        _close(properties)
         for name, text in field_docstrings(cls).items():
             field = cls.model_fields[name]
             if (field_schema := properties.get(field.alias or name)) is not None:
                 field_schema.setdefault("description", text)
         return schema
+
+
+def _close(schema: object) -> None:
+    """Forbid the keys of a mapping that fit no pattern: pydantic refuses them and leaves it out."""
+    if isinstance(schema, dict):
+        if "patternProperties" in schema:
+            schema.setdefault("additionalProperties", False)
+        for each in schema.values():
+            _close(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            _close(each)
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, StringConstraints, WithJsonSchema
 
 S3 = "s3://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,62}")
@@ -137,6 +137,13 @@ SecretVariable = Annotated[
 the spec names. No other variable (cloud credentials) may leave the machine."""
 
 
+_FORM_FOR_TRAINERS = (
+    rf"^(?!{'|'.join(_OF_THE_SERVICE)})(?=[A-Z][A-Z0-9_]{{0,127}}$)"
+    r"(([A-Z0-9_]*_)?(TOKEN|SECRET|PASSWORD|KEY|CREDENTIALS)|AWS_ACCESS_KEY_ID|RUN_SECRET_[A-Z0-9_]+)$"
+)
+"""The same as one pattern, for the schema."""
+
+
 def _is_for_trainers(variable: str) -> str:
     if variable.startswith(_OF_THE_SERVICE) or not _FOR_TRAINERS.fullmatch(variable):
         raise ValueError(
@@ -151,6 +158,7 @@ TrainerVariable = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,127}$"),
     AfterValidator(_is_for_trainers),
+    WithJsonSchema({"type": "string", "pattern": _FORM_FOR_TRAINERS}),
 ]
 """A variable of the trainer's environment that a secret of the project may set. Others, such as
 PATH, could change what a runner executes."""

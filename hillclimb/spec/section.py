@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, get_args
@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -34,8 +35,11 @@ _NOT_TRUTH = (
     "it is true or false, as YAML reads yes, no, on and off too: write a number, or a text in"
     " quotes"
 )
-EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
-"""Moments that can be read again whatever their time zone was: the database has more years."""
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_YEAR, LAST_YEAR = EARLIEST.year, 9998
+"""Years of moments that can be read again in any time zone: the database has more of them."""
+MOMENT_FORM = "^(19[7-9][0-9]|[2-8][0-9]{3}|9([0-8][0-9]{2}|9([0-8][0-9]|9[0-8])))-"
+"""How a moment of these years begins."""
 
 
 _DATE = re.compile(r"[0-9]{4}-")
@@ -49,13 +53,26 @@ def _is_text(value: object) -> object:
 
 
 def _is_storable(moment: datetime) -> datetime:
-    if not EARLIEST <= moment <= LATEST:
-        raise ValueError(f"a time lies in the years {EARLIEST.year} to {LATEST.year - 1}")
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"a time lies in the years {FIRST_YEAR} to {LAST_YEAR}")
     return moment
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_is_text), AfterValidator(_is_storable)]
+StorableTime = Annotated[
+    AwareDatetime,
+    AfterValidator(_is_storable),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": MOMENT_FORM}),
+]
+Moment = Annotated[StorableTime, BeforeValidator(_is_text)]
 """A time that a request names; a number is refused, which could count seconds or milliseconds."""
+
+
+def _as_whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_as_whole)
+"""Takes 3.0 for 3, as JSON Schema does; a strict int takes neither this nor true nor "3"."""
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
 
@@ -122,6 +139,22 @@ def _atoms(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 (any annotation)
         yield annotation
     for each in inner:
         yield from _atoms(each)
+
+
+def never_null(*names: str) -> Callable[[dict[str, Any]], None]:
+    """Return the `json_schema_extra` of changes: these keys may be left out and are never null.
+
+    Their models have null for a key that is left out, which the schema must not offer.
+    """
+
+    def without_null(schema: dict[str, Any]) -> None:
+        for name in names:
+            field = schema["properties"][name]
+            (value,) = (each for each in field.pop("anyOf") if each != {"type": "null"})
+            del field["default"]
+            field |= value
+
+    return without_null
 
 
 def reject_unused(

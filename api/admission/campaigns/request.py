@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic.config import JsonDict
 
 from hillclimb.spec.section import Section
 from hillclimb.spec.training.evaluation import DecodingSpec
@@ -13,9 +14,18 @@ MAX_CELLS = 256
 """Runs of one campaign."""
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}$")]
 
+_ONE_OF_BOTH: JsonDict = {
+    "oneOf": [
+        {"required": [name], "properties": {name: {"type": "string"}}}
+        for name in ("source", "checkpoint")
+    ]
+}
+
 
 class CampaignModel(Section):
     """A policy to evaluate: a model, or a checkpoint of a run."""
+
+    model_config = ConfigDict(json_schema_extra=_ONE_OF_BOTH)
 
     name: Label
     """Name in the campaign's table."""

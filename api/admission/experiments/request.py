@@ -6,10 +6,10 @@ import math
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from hillclimb.spec.rules.dotted_keys import key_parts
-from hillclimb.spec.section import Section
+from hillclimb.spec.section import Section, never_null
 
 MAX_RUNS = 256
 """Runs of one experiment."""
@@ -29,6 +29,13 @@ _WATCHED = re.compile(
     r"^\s*(?:(?P<over>mean|last|min|max)\(\s*(?P<inner>[^\s()]+)\s*\)|(?P<metric>[^\s()<>=]+))"
     r"\s*(?P<operator>>=|<=|>|<)\s*(?P<bound>[+-]?[0-9][0-9.eE+-]*|[+-]?\.[0-9][0-9eE+-]*)\s*$"
 )
+_METRIC_NAME = r"[A-Za-z0-9_@][A-Za-z0-9_@./:-]{0,199}"
+_METRIC = rf"{_METRIC_NAME}(\[[^\s()<>=\[\]]{{1,64}}\])?"
+WATCHED_FORM = (
+    rf"^\s*((mean|last|min|max)\(\s*{_METRIC}\s*\)|{_METRIC})"
+    r"\s*(>=|<=|>|<)\s*[+-]?[0-9]{1,12}(\.[0-9]{1,12})?(e-[0-9]{1,2})?\s*$"
+)
+"""How a threshold is written; the service also reads other spellings of the same numbers."""
 
 
 class Rationale(Section):
@@ -88,7 +95,7 @@ def _number(text: str) -> float:
 class WatchedMetric(Section):
     """A metric with its threshold; `eval/all/pass_at_1 >= +0.05` is the same as its fields."""
 
-    metric: Annotated[str, Field(pattern=r"^[A-Za-z0-9_@][A-Za-z0-9_@./:-]{0,199}$")]
+    metric: Annotated[str, Field(pattern=rf"^{_METRIC_NAME}$")]
     """Name as stored; a name without slash is one of `reward/`. pass@k of evaluations
     (`eval/{env}/pass_at_{k}`) is computed from outcomes."""
     operator: Literal[">", ">=", "<", "<="]
@@ -116,7 +123,10 @@ class WatchedMetric(Section):
 
 Watched = Annotated[
     WatchedMetric,
-    BeforeValidator(_read_watched, json_schema_input_type=WatchedMetric | str),
+    BeforeValidator(
+        _read_watched,
+        json_schema_input_type=WatchedMetric | Annotated[str, Field(pattern=WATCHED_FORM)],
+    ),
 ]
 
 
@@ -166,6 +176,8 @@ class ExperimentSpec(ExperimentText):
 
 class ExperimentEdit(Section):
     """Changes of an experiment: each key that is sent replaces the experiment's."""
+
+    model_config = ConfigDict(json_schema_extra=never_null("title"))
 
     parent: Key | None = None
     title: Line | None = None

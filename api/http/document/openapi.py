@@ -184,7 +184,7 @@ def upload_body() -> dict[str, Any]:
 
 def file_body(media_type: str, *, example: str | None = None) -> dict[str, Any]:
     """Return the `openapi_extra` of a route whose body is one file."""
-    media: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+    media: dict[str, Any] = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
     media |= {} if example is None else {"example": example}
     return {"requestBody": {"required": True, "content": {media_type: media}}}
 

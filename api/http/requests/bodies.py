@@ -58,11 +58,24 @@ def parse_body(model: type[T], body: bytes) -> T:
 
 
 def parse_batch(body: bytes) -> IngestBatch:
-    """Return the batch; raises Problem with one entry per mistake, or for invalid JSON."""
+    """Return the batch; raises Problem with one entry per mistake, or for invalid JSON.
+
+    A trainer writes numbers as numbers: true or "1" for one is a mistake; 1.0 is an integer, as in
+    JSON Schema.
+    """
+    try:
+        return IngestBatch.model_validate_json(body, strict=True)
+    except ValidationError as error:
+        if not all(_is_whole(detail["input"]) for detail in error.errors(include_url=False)):
+            raise _refusal(error, spec=False) from error
     try:
         return IngestBatch.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, spec=False) from error
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, float) and value.is_integer()
 
 
 def _refuse_nul(body: bytes) -> None:

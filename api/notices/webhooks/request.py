@@ -22,7 +22,15 @@ EventType = Literal[
     "budget.warned",
 ]
 MAX_GRACE_HOURS = 720.0
-Url = Annotated[str, Field(min_length=1, max_length=2000, examples=["https://example.com/hook"])]
+Url = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2000,
+        examples=["https://example.com/hook"],
+        json_schema_extra={"pattern": r"^https://[!-~]+$"},
+    ),
+]
 Description = Annotated[str, Field(max_length=300)]
 Events = Annotated[tuple[EventType, ...], Field(max_length=32)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from hillclimb.spec.section import Section
+from hillclimb.spec.section import Section, never_null
 from hillclimb.stats.trajectories.patterns.pattern import Severity
 from hillclimb.stats.trajectories.symptoms import FAILURE, SYMPTOMS
 
@@ -16,6 +16,9 @@ Title = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(max_length=4000)]
 EnvName = Annotated[str, Field(min_length=1, max_length=200)]
 DecodingName = Annotated[str, Field(min_length=1, max_length=40)]
+SymptomName = Annotated[str, Field(max_length=60, json_schema_extra={"enum": list(SYMPTOMS)})]
+_ALWAYS = ("title", "severity", "description", "impact", "symptom", "baseline")
+"""What an issue cannot be without."""
 
 
 class IssueSpec(Section):
@@ -29,7 +32,7 @@ class IssueSpec(Section):
     """What happens."""
     impact: Text = ""
     """What it costs."""
-    symptom: Annotated[str, Field(max_length=60)] = FAILURE
+    symptom: SymptomName = FAILURE
     """A failure pattern, `failure`, `tool_error`, `repeated_call`, `turn_too_long`, `infra_error`
     or `ungraded`."""
     env_key: EnvName | None = None
@@ -50,11 +53,13 @@ class IssueSpec(Section):
 class IssueChanges(Section):
     """Changes of an issue: only the keys that are sent change."""
 
+    model_config = ConfigDict(json_schema_extra=never_null(*_ALWAYS))
+
     title: Title | None = None
     severity: Severity | None = None
     description: Text | None = None
     impact: Text | None = None
-    symptom: Annotated[str, Field(max_length=60)] | None = None
+    symptom: SymptomName | None = None
     """As of an issue."""
     env_key: EnvName | None = None
     """Null: all environments."""
@@ -67,8 +72,7 @@ class IssueChanges(Section):
 
     @model_validator(mode="after")
     def _makes_an_issue(self) -> Self:
-        required = ("title", "severity", "description", "impact", "symptom", "baseline")
-        for name in required:
+        for name in _ALWAYS:
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"an issue has a {name}: leave the key out to keep it")
         if self.symptom is not None:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from hillclimb.datasets.format.lineage import SplitRow
 from hillclimb.datasets.format.rows import TaskRow, printable
@@ -24,22 +25,32 @@ from hillclimb.datasets.split.splits import (
     TRAINED,
     UNPUBLISHED,
 )
-from hillclimb.spec.section import EnvKey, Section, Share
+from hillclimb.spec.section import WHOLE, EnvKey, Section, Share
 from hillclimb.stats.power import detectable_paired, detectable_unpaired, paired_size
+
+_TOOLS_NEED_A_LIMIT: JsonDict = {
+    "if": {"required": ["tool_tokens"], "properties": {"tool_tokens": {"minProperties": 1}}},
+    "then": {
+        "required": ["max_input_length"],
+        "properties": {"max_input_length": {"type": "integer"}},
+    },
+}
 
 
 class LintOptions(Section):
     """Thresholds and assumptions of lint."""
 
+    model_config = ConfigDict(json_schema_extra=_TOOLS_NEED_A_LIMIT)
+
     min_env_variables: Share = 0.95
     """Share of an environment's tasks that should have env_variables."""
-    detectable_change: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
+    detectable_change: Annotated[float, Field(ge=0.001, le=1.0)] = 0.25
     """Largest change of a pass rate that an environment's eval set may overlook."""
     lost_share: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.05
     """Share of tasks assumed to go from pass to fail while others gain (for paired comparisons)."""
     before: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     """Pass rate assumed before a change (for unpaired comparisons)."""
-    tool_tokens: dict[EnvKey, Annotated[int, Field(ge=0, strict=True)]] = Field(
+    tool_tokens: dict[EnvKey, Annotated[int, Field(ge=0, strict=True), WHOLE]] = Field(
         default_factory=dict
     )
     """Tokens of each environment's tool descriptions; the default is the count of the project's

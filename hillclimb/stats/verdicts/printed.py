@@ -18,6 +18,8 @@ MAX_SUMS = 1_000_000
 _CELL = re.compile(
     r"(?P<share>[0-9]{1,3}(\.(?P<decimals>[0-9]{1,4}))?)%|(?P<passed>[0-9]{1,6})/(?P<of>[0-9]{1,6})"
 )
+CELL_FORM = r"[0-9]{1,3}(\.[0-9]{1,4})?%|[0-9]{1,6}/[0-9]{1,6}"
+"""The same for the API's document, which names no groups."""
 
 
 class PrintedTableError(ValueError):

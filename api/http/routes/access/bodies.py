@@ -10,12 +10,13 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from api.tables.access.roles import Role, Scope
-from hillclimb.spec.section import Moment
+from hillclimb.spec.section import WHOLE, Moment
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,79}$")
 Name = Annotated[str, StringConstraints(pattern=NAME.pattern)]
 """Up to 80 letters, digits, blanks and `._@/-`: names stand in events and in logs."""
 MAX_QUOTA = 1_000_000
+Quota = Annotated[int, Field(ge=0, le=MAX_QUOTA, strict=True), WHOLE]
 MAX_GRACE_HOURS = 24 * 30
 Email = Annotated[
     str, StringConstraints(pattern=r"^[^@\s\x00/]{1,64}@[^@\s\x00/]{1,190}$", max_length=254)
@@ -63,10 +64,10 @@ class CreateProject(_Body):
 class SetQuotas(_Body):
     """Quotas of a project; null is the service's default."""
 
-    queued_runs: int | None = Field(default=None, ge=0, le=MAX_QUOTA, strict=True)
-    running_runs: int | None = Field(default=None, ge=0, le=MAX_QUOTA, strict=True)
-    submissions_per_hour: int | None = Field(default=None, ge=0, le=MAX_QUOTA, strict=True)
-    dataset_bytes: int | None = Field(default=None, ge=0, le=2**53, strict=True)
+    queued_runs: Quota | None = None
+    running_runs: Quota | None = None
+    submissions_per_hour: Quota | None = None
+    dataset_bytes: Annotated[int, Field(ge=0, le=2**53, strict=True), WHOLE] | None = None
 
 
 def is_past(moment: datetime | None, *, now: datetime) -> bool:

@@ -19,6 +19,7 @@ from hillclimb.protocol.payloads.projects.service import (
     CreatedAgentKey,
     GrantPayload,
 )
+from hillclimb.spec.section import WHOLE
 
 router = APIRouter(
     prefix="/v1/agent-keys",
@@ -27,7 +28,7 @@ router = APIRouter(
 )
 
 NO_KEY = KINDS[AgentKeyNotFound]
-Runs = Annotated[int, Field(ge=0, le=10_000, strict=True)]
+Runs = Annotated[int, Field(ge=0, le=10_000, strict=True), WHOLE]
 Extension = Annotated[float, Field(ge=0.0, le=1e9, strict=True)]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from api.clusters import budgets, store
 from api.clusters.errors import NoBudget
@@ -22,7 +23,7 @@ from api.tables.access.grants.charging import GrantExhausted, charge_extension
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.payloads.clusters import ClusterList, ProjectClusters
 from hillclimb.protocol.payloads.costs import BudgetPayload, LimitsPayload
-from hillclimb.spec.section import Moment
+from hillclimb.spec.section import WHOLE, Moment
 
 router = APIRouter(prefix="/v1", tags=["clusters"])
 
@@ -30,10 +31,20 @@ Amount = Annotated[float, Field(ge=0.0, le=1e9, strict=True)]
 REFUSALS = (KINDS[NotAuthenticated], KINDS[NotAllowed], INVALID, MALFORMED)
 
 
-class ExtendBudget(BaseModel):
-    """An extension of a run's budget beyond its spec."""
+ADDS_SOMETHING: JsonDict = {
+    "anyOf": [
+        {"required": [name], "properties": {name: {"exclusiveMinimum": 0}}}
+        for name in ("usd", "hours")
+    ]
+}
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+class ExtendBudget(BaseModel):
+    """An extension of a run's budget beyond its spec: of the dollars, of the hours or of both."""
+
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, json_schema_extra=ADDS_SOMETHING
+    )
 
     usd: Annotated[Amount, Field(examples=[25.0])] = 0.0
     hours: Annotated[Amount, Field(examples=[2.0])] = 0.0
@@ -52,7 +63,7 @@ class NewLimits(LimitsPayload):
 
     usd: Amount | None = None
     hours: Amount | None = None
-    max_clusters: Annotated[int, Field(ge=0, le=10_000, strict=True)] = store.MAX_CLUSTERS
+    max_clusters: Annotated[int, Field(ge=0, le=10_000, strict=True), WHOLE] = store.MAX_CLUSTERS
     """Clusters at once."""
     since: Moment | None = None
     """Time from which spending counts, not in the future; null: now; left out: unchanged."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import yaml
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from api.clusters.errors import PresetHasNoCloud, PresetNotFound
 from api.http.problems import KINDS, documented
@@ -15,6 +16,7 @@ from hillclimb.hardware.presets.cloud import RENTED_CLOUDS, CloudRefused, on_clo
 from hillclimb.hardware.presets.presets import NoSuchPreset, Preset, preset, presets
 from hillclimb.protocol.payloads.projects.service import PresetList, PresetPayload
 
+CloudName = Annotated[str, Field(max_length=40, json_schema_extra={"enum": list(RENTED_CLOUDS)})]
 router = APIRouter(
     prefix="/v1/presets",
     tags=["presets"],
@@ -39,11 +41,9 @@ def get_preset(
     caller: Reader,
     name: str,
     cloud: Annotated[
-        str | None,
-        Query(
-            max_length=40,
-            description="Rent its machines from this cloud alone: " + ", ".join(RENTED_CLOUDS),
-        ),
+        Annotated[str, Field(max_length=40, json_schema_extra={"enum": list(RENTED_CLOUDS)})]
+        | None,
+        Query(description="Rent its machines from this cloud alone: " + ", ".join(RENTED_CLOUDS)),
     ] = None,
 ) -> PresetPayload:
     """Return a preset by name, or by the old name of its task file."""

@@ -100,7 +100,7 @@ async def create_version(
     caller: Writer,
     name: Name,
     options: Annotated[
-        str | None, Query(max_length=16_000, description="JSON, where the body is the file.")
+        str | None, Query(max_length=5_000, description="JSON, where the body is the file.")
     ] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:

@@ -20,6 +20,7 @@ from hillclimb.protocol.payloads.results.patterns import (
     PatternSearchList,
     PatternSearchResult,
 )
+from hillclimb.spec.section import WHOLE
 
 router = APIRouter(prefix="/v1/runs/{run_id}/patterns", tags=["results"], responses=PROBLEMS)
 
@@ -80,7 +81,7 @@ class SearchRequest(BaseModel):
     """Version of the detectors: that of this service."""
     split: Literal["train", "eval"] = "eval"
     """Split of the rollouts."""
-    step: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)] | None = None
+    step: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True), WHOLE] | None = None
     """Only rollouts of this step; null: of all steps."""
 
 

@@ -15,6 +15,7 @@ from api.results.rescoring.rescore import RescoringScope, list_rescorings, resco
 from api.runs.errors import SpecOutdated
 from api.runs.journal import utc_now
 from hillclimb.protocol.payloads.results.evals import RescoringList, RescoringPayload
+from hillclimb.spec.section import WHOLE
 
 router = APIRouter(prefix="/v1/runs/{run_id}/rescorings", tags=["results"], responses=PROBLEMS)
 
@@ -28,7 +29,7 @@ class RescoringRequest(BaseModel):
     """Version of the verifier: that of this service."""
     split: Literal["train", "eval"] = "eval"
     """Split of the rollouts."""
-    step: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)] | None = None
+    step: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True), WHOLE] | None = None
     """Only rollouts of this step; null: of all steps."""
 
 

@@ -13,11 +13,20 @@ from api.results.errors import TableRejected
 from api.results.printed import PrintedRates, judge_table
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.payloads.results.reports import PrintedTablePayload
+from hillclimb.spec.section import WHOLE
+from hillclimb.stats.verdicts.printed import CELL_FORM
 
 router = APIRouter(prefix="/v1/verdicts/tables", tags=["results"])
 
-Cell = Annotated[str, Field(max_length=20, examples=["46.7%", "14/30"])]
-NumTasks = Annotated[int, Field(ge=1, le=1000, strict=True)]
+Cell = Annotated[
+    str,
+    Field(
+        max_length=20,
+        examples=["46.7%", "14/30"],
+        json_schema_extra={"pattern": f"^({CELL_FORM})$"},
+    ),
+]
+NumTasks = Annotated[int, Field(ge=1, le=1000, strict=True), WHOLE]
 
 
 class PrintedCells(BaseModel):
@@ -47,7 +56,7 @@ class PrintedTableRequest(BaseModel):
     """One per environment."""
     overall: PrintedCells | None = None
     """The rates over all tasks of the rows: they narrow the numbers of tasks."""
-    max_tasks: Annotated[int, Field(ge=1, le=300, strict=True)] = 30
+    max_tasks: Annotated[int, Field(ge=1, le=300, strict=True), WHOLE] = 30
     """Most tasks of a row without a number."""
     rule: Literal["v1", "v2"] = "v2"
     """Version of the verdicts' rule."""

@@ -17,7 +17,10 @@ MIN_VALUE_CHARS, MAX_VALUE_BYTES = 6, 16_384
 class SecretValue(Section):
     """The value of a secret."""
 
-    value: Annotated[SecretStr, Field(max_length=MAX_VALUE_BYTES)]
+    value: Annotated[
+        SecretStr,
+        Field(max_length=MAX_VALUE_BYTES, json_schema_extra={"minLength": MIN_VALUE_CHARS}),
+    ]
     """6 characters to 16 KiB; no response repeats it."""
     hosts: Annotated[list[SecretHost], Field(max_length=MAX_HOSTS)] | None = None
     """Hosts to which a spec may send it (`environment.openenv`, `validation.teacher`), such as

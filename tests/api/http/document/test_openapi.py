@@ -83,6 +83,17 @@ def test_every_problem_has_its_media_type_and_its_headers(app: FastAPI) -> None:
     assert "HTTPValidationError" not in app.openapi()["components"]["schemas"]
 
 
+def test_the_longest_query_fits_into_an_address(app: FastAPI) -> None:
+    most = 65_535
+    """uvicorn refuses a longer address itself, and not as the document says."""
+    bytes_of_a_character = 12
+    for row, operation in operations(app):
+        schemas = [each["schema"] for each in operation.get("parameters", [])]
+        texts = [text for schema in schemas for text in schema.get("anyOf", [schema])]
+        length = bytes_of_a_character * sum(text.get("maxLength", 0) for text in texts)
+        assert length < most - 2_000, row
+
+
 def test_every_reference_leads_somewhere(app: FastAPI) -> None:
     document = app.openapi()
     components = document["components"]

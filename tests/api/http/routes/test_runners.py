@@ -147,6 +147,35 @@ async def test_a_bad_event_is_pointed_at_and_nothing_is_recorded(
     assert run["status"] == "starting"
 
 
+async def test_a_number_of_an_event_may_be_written_with_a_point(
+    client: httpx.AsyncClient, stage: Stage
+) -> None:
+    _, plan = await launch(client, stage)
+    body = {"events": [started(1).model_dump(mode="json") | {"step": 0.0, "trainer_seq": 1.0}]}
+    answer = await client.post("/v1/ingest", json=body, headers=bearer(plan.attempt_token))
+    assert answer.json() == {"accepted": 1, "last_trainer_seq": 1}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("step", True),
+        ("step", "1"),
+        ("at", 1_577_836_800),
+        ("at", "2026-01-01T00:00:00"),
+        ("at", "9999-12-31T23:59:59-10:00"),
+    ],
+)
+async def test_a_value_that_counts_only_as_another_type_or_no_time_is_refused(
+    client: httpx.AsyncClient, stage: Stage, field: str, value: object
+) -> None:
+    _, plan = await launch(client, stage)
+    body = {"events": [started(1).model_dump(mode="json") | {field: value}]}
+    answer = await client.post("/v1/ingest", json=body, headers=bearer(plan.attempt_token))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert answer.json()["errors"][0]["pointer"].endswith(f"/{field}")
+
+
 async def test_a_runner_neither_ends_nor_waits_for_a_run_of_another_project(
     client: httpx.AsyncClient, stage: Stage, database: Database, database_url: str
 ) -> None:
