@@ -145,14 +145,16 @@ def advise(shares: Sequence[SignalShare]) -> int | None:
     Larger groups cost more rollouts and add little signal; most smaller ones carry none. None where
     too few groups carry signal even at the largest counted size.
     """
-    values = [(share.group_size, share.value) for share in shares if share.value is not None]
-    if not values:
-        return None
-    most = max(values)[1]
+    return _smallest({s.group_size: s.value for s in shares if s.value is not None})
+
+
+def _smallest(values: Mapping[int, float]) -> int | None:
+    """Return the smallest of these group sizes, by their share with signal, as `advise` says."""
+    most = values[max(values)] if values else 0.0
     if most < WORTHWHILE_FROM:
         return None
     enough = min(ENOUGH_SIGNAL, NEARLY_ALL * most)
-    return next((size for size, value in sorted(values) if value >= enough), None)
+    return min(size for size, value in values.items() if value >= enough)
 
 
 def _is_troubled(row: OutcomeRow) -> bool:
@@ -258,9 +260,8 @@ def _advise_run(environments: Mapping[str, EnvProbe]) -> tuple[int | None, str]:
     informative = [e for e in environments.values() if e.verdict is ProbeVerdict.INFORMATIVE]
     if not informative:
         return None, "no environment is known to be informative: no group size is recommended"
-    means = [_mean(column) for column in zip(*(e.shares for e in informative), strict=True)]
-    reached = {share.group_size: share.value for share in means if share.value is not None}
-    size = advise(means)
+    reached = _means([each.shares for each in informative])
+    size = _smallest(reached)
     largest = max(reached, default=0)
     if size is None:
         return None, (
@@ -273,18 +274,14 @@ def _advise_run(environments: Mapping[str, EnvProbe]) -> tuple[int | None, str]:
     )
 
 
-def _mean(shares: Sequence[SignalShare]) -> SignalShare:
-    """Return the mean over environments; unknown where it is unknown in one of them."""
-    values = [share.value for share in shares if share.value is not None]
-    is_known = len(values) == len(shares)
-    return SignalShare(
-        group_size=shares[0].group_size,
-        value=fmean(values) if is_known else None,
-        low=fmean(share.low for share in shares),
-        high=fmean(share.high for share in shares),
-        num_tasks=sum(share.num_tasks for share in shares),
-        method="counted" if is_known else "unknown",
-    )
+def _means(environments: Sequence[Sequence[SignalShare]]) -> dict[int, float]:
+    """Return the mean over environments by group size, where it is known in each of them."""
+    means: dict[int, float] = {}
+    for shares in zip(*environments, strict=True):
+        values = [share.value for share in shares if share.value is not None]
+        if len(values) == len(shares):
+            means[shares[0].group_size] = fmean(values)
+    return means
 
 
 def _env_facts(probe: EnvProbe) -> dict[str, Any]:

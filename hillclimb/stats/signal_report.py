@@ -227,6 +227,8 @@ def _read(shares: _Shares, trend: Trend | None, clip_ratio: float | None) -> Sig
         return SignalReading.NO_GRADES
     if shares.signal_steps < LOW_SIGNAL_STEPS or shares.mixed < LOW_SIGNAL_RATIO:
         zero, one = shares.all_zero or 0.0, shares.all_one or 0.0
+        if one == zero:  # both are 0 where all groups agree on a score in between
+            return SignalReading.SPLIT
         if one >= 2.0 * zero:
             return SignalReading.SATURATED
         return SignalReading.TOO_HARD if zero >= 2.0 * one else SignalReading.SPLIT
@@ -259,8 +261,7 @@ def _why(
         case SignalReading.SPLIT:
             return f"{signal}; {one} pass and {zero} fail as a whole: train on other tasks"
         case SignalReading.UNCLIPPED:
-            clipped = 0.0 if clip_ratio is None else clip_ratio
-            few = f"{clipped:.2%} of tokens are clipped"
+            few = f"{clip_ratio or 0.0:.2%} of tokens are clipped"
             return f"{signal}, {moves}, and {few}: raise the learning rate"
         case _:
             return f"{signal}; {moves}"

@@ -36,6 +36,8 @@ def evaluated(verdict: str | None, before: float | None = 0.29) -> EvalFigures:
         ({"num_graded": 0, "num_groups": 0}, "none of 768 rollouts has a grade"),
         ({"num_groups": 0}, "set rollout.n_samples_per_prompt to 2 or more"),
         ({"num_all_zero": 50, "num_all_one": 46}, "equal (mean 0.50 over 768 rollouts)"),
+        ({"mean_score": 0.0}, "equal (mean 0.00 over 768 rollouts)"),
+        ({"num_rollouts": 1, "num_graded": 0}, "none of 1 rollout has a grade"),
     ],
 )
 def test_without_a_gradient_nothing_was_learned_and_the_line_says_why(
@@ -52,25 +54,27 @@ def test_without_a_gradient_nothing_was_learned_and_the_line_says_why(
 def test_without_a_step_nothing_was_learned() -> None:
     concluded = conclude(TrainingFigures(), None)
     assert (concluded.word, concluded.has_learned) == (ConclusionWord.NO_STEPS, False)
+    assert concluded.sentence == "nothing was learned: no training step ended"
 
 
 @pytest.mark.parametrize(
-    ("verdict", "word"),
+    ("verdict", "word", "sentence"),
     [
-        ("improved", "improved"),
-        ("regressed", "regressed"),
-        ("flat", "flat"),
-        ("saturated", "flat"),
-        ("failing", "flat"),
-        ("inconclusive", "inconclusive"),
-        ("no_eval", "inconclusive"),
+        ("improved", "improved", "improved: {}"),
+        ("regressed", "regressed", "regressed: {}"),
+        ("flat", "flat", "flat: {}"),
+        ("saturated", "flat", "saturated: {}; harder tasks would show more"),
+        ("failing", "flat", "at most 5 % pass after training: {}; try easier tasks"),
+        ("inconclusive", "inconclusive", "inconclusive: {}; more eval tasks would tell (data."),
+        ("no_eval", "inconclusive", "inconclusive: {}; more eval tasks would tell (data."),
     ],
 )
-def test_with_two_evaluations_the_verdict_concludes(verdict: str, word: str) -> None:
+def test_with_two_evaluations_the_verdict_concludes(verdict: str, word: str, sentence: str) -> None:
     concluded = conclude(LEARNING, evaluated(verdict))
     assert concluded.word == word
     assert concluded.has_learned
-    assert "pass@1 29.0 → 61.0 % (sampled, n = 300, steps 0 → 12)" in concluded.sentence
+    figures = "pass@1 29.0 → 61.0 % (sampled, n = 300, steps 0 → 12)"
+    assert concluded.sentence.startswith(sentence.format(figures))
 
 
 @pytest.mark.parametrize("evaluation", [None, evaluated(None, before=None)])

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -8,7 +9,10 @@ from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from hillclimb.stats.intervals import wilson
 from hillclimb.stats.paired import MAX_EXACT_BITS, mcnemar_exact, sign_flip_p_value
 from hillclimb.stats.pass_rate import (
+    Dimension,
     count_tasks,
+    group_counts,
+    mean_pass_at_k,
     pass_at_k,
     pass_rate,
     pass_table,
@@ -290,3 +294,40 @@ def test_a_comparison_counts_pairs_gains_and_losses() -> None:
     assert found.delta == pytest.approx(0.25)
     assert found.p_value == 1.0
     assert found.rule == "v2"
+
+
+def test_groups_are_sorted_by_name_and_what_is_unknown_comes_last() -> None:
+    """`vision` comes after `unknown` in the alphabet."""
+    counts = [
+        replace(count, modality=modality)
+        for count, modality in zip(
+            count_tasks(rows([1.0, 0.0, 0.0]), pass_threshold=1.0),
+            ("vision", None, "tool_use"),
+            strict=True,
+        )
+    ]
+    groups = group_counts(counts, Dimension.MODALITY)
+    assert list(groups) == ["tool_use", "vision", "unknown"]
+    assert [count.task_key for count in groups["unknown"]] == ["t001"]
+
+
+def test_a_score_of_a_rollout_that_failed_is_no_grade() -> None:
+    failed = row("t000", None, sample=1).model_copy(update={"score": 1.0})
+    (count,) = count_tasks([row("t000", 0.0), failed], pass_threshold=1.0)
+    assert (count.num_graded, count.num_passed, count.num_missing) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("passed", [False, True])
+def test_a_count_with_its_missing_rollouts_graded_is_that_of_the_same_task(passed: bool) -> None:
+    scores = [1.0, 0.0, None, None]
+    found = [row("t000", score, sample=at, held_out=True) for at, score in enumerate(scores)]
+    (count,) = count_tasks(found, pass_threshold=1.0)
+    expected = replace(count, num_graded=4, num_passed=1 + 2 * passed, num_missing=0)
+    assert count.with_missing(passed=passed) == expected
+    assert (count.task_key, count.env_key, count.template) == ("t000", "booking", "held")
+
+
+def test_the_mean_alone_is_that_of_the_rate() -> None:
+    counts = count_tasks(rows([1.0, 0.0, 0.0, None]), pass_threshold=1.0)
+    assert mean_pass_at_k(counts) == pass_rate(counts).value == pytest.approx(1 / 3)
+    assert mean_pass_at_k([]) is None

@@ -210,10 +210,27 @@ def test_the_run_is_advised_on_its_informative_environments_alone() -> None:
     assert report.advice.startswith("rollout.n_samples_per_prompt 3: 62% of groups carry signal")
 
 
+def test_a_size_that_one_environment_does_not_know_is_not_recommended() -> None:
+    """Of pairs 32 / 56 and all have signal, 79 % on average; larger groups are known in one."""
+    found = [*rows([4] * 10), *rows([1] * 20, k=2, env="github")]
+    report = report_rows(found, pass_threshold=1.0, group_size=2)
+    assert report.advised_group_size == 2
+    assert report.advice == (
+        "rollout.n_samples_per_prompt 2: 79% of groups carry signal in the informative"
+        " environments (79% at 2)"
+    )
+
+
+def test_a_probe_with_all_rollouts_needs_more_tasks() -> None:
+    report = report_rows(rows([8] * 34), pass_threshold=1.0, group_size=8)
+    assert report.environments["booking"].why.endswith("(0%–10%, 34 tasks): probe more tasks")
+
+
 def test_the_facts_are_json() -> None:
     facts = report_facts(report_rows(rows([4] * 5), pass_threshold=1.0, group_size=4))
     booking = facts["environments"]["booking"]
     assert (booking["verdict"], booking["pass_rate"]["coverage"]) == ("informative", 1.0)
+    assert type(booking["verdict"]) is str, "a writer of YAML refuses the members of an Enum"
     assert [each["group_size"] for each in booking["shares"]] == list(range(2, 17))
     assert facts["rule"] == PROBE_RULE
 

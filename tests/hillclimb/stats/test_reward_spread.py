@@ -24,3 +24,5 @@ def test_rounding_is_no_contrast_and_a_small_difference_is_one() -> None:
     assert not differ([])
     assert not differ([1.0])
     assert differ([0.3, 0.3, 0.300001])
+    assert not differ([0.0, 2e-9])
+    assert differ([0.0, 2.1e-9])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import linear_regression
 
 import pytest
@@ -67,6 +68,54 @@ def test_a_task_that_a_step_draws_twice_has_two_groups() -> None:
     assert (found.num_all_zero, found.num_all_one) == (1, 1)
 
 
+def test_groups_that_agree_on_half_a_reward_are_neither_saturated_nor_too_hard() -> None:
+    rows = [*group("a", [0.5, 0.5]), *group("b", [0.5, 0.5])]
+    found = report_signal(step_signals(1, rows, group_size=2), clip_ratio=None)
+    assert found.reading is SignalReading.SPLIT
+    assert found.why == (
+        "0% of groups and 0% of steps have signal; 0% pass and 0% fail as a whole: train on other"
+        " tasks"
+    )
+
+
+def test_a_score_of_a_rollout_that_failed_is_no_grade() -> None:
+    """Whatever the environment wrote before it broke."""
+    failed = row("a", None, sample=2).model_copy(update={"score": 1.0})
+    (found,) = step_signals(1, [*group("a", [0.0, 0.0]), failed], group_size=4)
+    assert (found.num_graded, found.num_mixed, found.num_all_zero) == (2, 0, 1)
+
+
+def test_scores_count_as_zero_and_one_up_to_rounding() -> None:
+    rows = [
+        *group("a", [1e-9, 1e-9]),
+        *group("b", [1.0 - 1e-9, 1.0 - 1e-9]),
+        *group("c", [1e-6, 1e-6]),
+        *group("d", [1.0 - 1e-6, 1.0 - 1e-6]),
+        *group("e", [-1.0, 1.0]),  # on average 0, and a gradient
+    ]
+    (found,) = step_signals(1, rows, group_size=2)
+    assert (found.num_groups, found.num_mixed) == (5, 1)
+    assert (found.num_all_zero, found.num_all_one) == (1, 1)
+
+
+def test_without_groups_nothing_is_known() -> None:
+    found = report_signal([counts(1)], clip_ratio=None)
+    assert (found.signal_ratio, found.signal_steps, found.mean_score) == (None, None, None)
+    assert (found.signal_ratio_low, found.signal_ratio_high) == (0.0, 1.0)
+    assert (found.coverage, found.variance_per_prompt, found.trend) == (0.0, None, None)
+    assert not found.is_below_border
+
+
+def test_the_score_is_the_mean_over_grades_and_coverage_their_share() -> None:
+    """Twelve grades of which four are 0.25 and eight 0.625: 0.5. Twelve of 16 rollouts."""
+    steps = [
+        replace(counts(1, mixed=1, mean=0.25), num_rollouts=8),
+        counts(2, mixed=2, mean=0.625),
+    ]
+    found = report_signal(steps, clip_ratio=None)
+    assert (found.mean_score, found.coverage) == (0.5, 0.75)
+
+
 def test_shares_are_of_groups_and_steps_with_two_grades() -> None:
     steps = [
         counts(1, mixed=1, zero=2, one=1),
@@ -109,6 +158,9 @@ def test_a_step_has_signal_if_any_environment_has() -> None:
         ([counts(s, zero=2, one=2) for s in range(4)], None, SignalReading.SPLIT, "50% fail"),
         ([counts(s, zero=3, one=2) for s in range(4)], None, SignalReading.SPLIT, "60% fail"),
         ([counts(s, zero=4, one=2) for s in range(4)], None, SignalReading.TOO_HARD, "67% fail"),
+        ([counts(s, zero=2, one=4) for s in range(4)], None, SignalReading.SATURATED, "67% pass"),
+        ([counts(s, mixed=1) for s in range(6)], None, SignalReading.NOT_MOVING, "by +0.00"),
+        ([counts(s, zero=1, mean=0.0) for s in range(6)], None, SignalReading.TOO_HARD, "100%"),
         ([counts(s, mixed=2, one=2) for s in range(4)], 0.05, SignalReading.NOT_MOVING, "no trend"),
         (
             [counts(s, mixed=2) for s in range(4)],
@@ -145,6 +197,23 @@ def test_scores_that_move_beyond_their_noise_are_learning_or_falling(
     assert found.reading is reading
     noisy = [counts(s, mixed=2, mean=m) for s, m in enumerate([0.3, 0.5, 0.2, 0.6, 0.3, 0.5], 1)]
     assert report_signal(noisy, clip_ratio=0.0).reading is SignalReading.UNCLIPPED
+
+
+def test_the_sentence_has_the_figures_of_the_trend_and_of_the_updates() -> None:
+    """The slope is 0.1 per step, give or take 1.96 times its error sqrt(0.04 / 30)."""
+    means = [0.1, 0.4, 0.4, 0.6, 0.5]
+    rising = report_signal(
+        [counts(s, mixed=1, zero=1, mean=m) for s, m in enumerate(means)], clip_ratio=0.0
+    )
+    assert rising.why == (
+        "50% of groups and 100% of steps have signal; the mean score changes by +10.00 points per"
+        " step (+2.84 to +17.16)"
+    )
+    still = [counts(1, mixed=1), counts(2, zero=1)]
+    unclipped = "signal, fewer than 5 steps have no trend, and {} of tokens are clipped"
+    for clip_ratio, clipped in ((UNCLIPPED, "0.10%"), (0.0, "0.00%")):
+        why = report_signal(still, clip_ratio=clip_ratio).why
+        assert unclipped.format(clipped) in why
 
 
 def test_a_step_in_four_with_signal_is_the_border() -> None:

@@ -11,7 +11,7 @@ from hillclimb.protocol.outcomes import StopReason
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.stats.pass_rate import signal_ratio, variance_per_prompt
 from tests.trainer.fixtures.tiny import group, task, trajectory
-from trainer.algo.batch import BatchPlan, build_batch, score_groups
+from trainer.algo.batch import BatchPlan, build_batch, learned_rollouts, score_groups
 from trainer.algo.dynamic import has_reward_spread
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.overlong import is_overlong
@@ -118,6 +118,15 @@ def test_an_overlong_rollout_counts_for_the_baseline_but_not_for_the_loss() -> N
     assert [item.token_ids[4] for item in before] == [10, 11, 12]
     assert [item.token_ids[4] for item in after] == [10, 12]
     assert [item.advantage for item in after] == [before[0].advantage, before[2].advantage]
+
+
+@pytest.mark.parametrize(("filters", "learned"), [(False, {0, 1, 2}), (True, {0, 2})])
+def test_a_rollout_is_learned_from_if_it_has_a_sequence(filters: bool, learned: set[int]) -> None:
+    spec, made = AlgorithmSpec(apply_overlong_filtering=filters), cut_off()
+    found = learned_rollouts(score_groups([made], spec, seed=0), spec)
+    assert found == {made.trajectories[index].rollout_id for index in learned}
+    batch = build([made], apply_overlong_filtering=filters)
+    assert found == {item.rollout_id for item in batch.mini_batches[0]}
 
 
 @pytest.mark.parametrize("limit", [StopReason.MAX_GENERATE_LENGTH, StopReason.MAX_INPUT_LENGTH])

@@ -51,6 +51,40 @@ def test_shares_shift_from_the_saturated_and_the_hopeless_to_what_teaches() -> N
     )
 
 
+def test_the_reason_names_the_share_that_changed_most_and_what_is_known_there() -> None:
+    """Hope 1, 1 and 1/5: 0.2 / 3 + 0.8 / 11 is 13.9 %. Hope 1/5, 1/5 and 1: 0.2 / 3 + 0.8 * 5/7."""
+    fewer = Curriculum({"a": 1, "b": 1, "c": 1}, AT_ONCE)
+    change = fewer.observe(1, a_step(1, {"a": TEACHES, "b": TEACHES, "c": HOPELESS}))
+    assert change is not None
+    assert change.reason == (
+        "c gets fewer prompts (33.3% -> 13.9%): the scores differ in 0% of its recent groups"
+    )
+    unmeasured = Curriculum({"a": 1, "b": 1, "c": 1}, AT_ONCE)
+    change = unmeasured.observe(1, a_step(1, {"a": HOPELESS, "b": SATURATED}))
+    assert change is not None
+    assert change.reason == (
+        "c gets more prompts (33.3% -> 63.8%): nothing was measured there lately"
+    )
+
+
+def test_metrics_name_an_environment_without_slashes() -> None:
+    curriculum = Curriculum({"team/app/web": 1}, AT_ONCE)
+    curriculum.observe(1, a_step(1, {"team/app/web": TEACHES}))
+    name = "curriculum/team_app_web"
+    assert curriculum.metrics() == {f"{name}/share": 1.0, f"{name}/signal": 1.0}
+
+
+def test_a_late_wave_of_an_earlier_step_ages_nothing() -> None:
+    curriculum = Curriculum({"a": 1, "b": 1}, CurriculumSpec(interval=3, half_life=1.0))
+    curriculum.observe(2, a_step(2, {"a": TEACHES}))
+    curriculum.observe(1, a_step(1, {"b": HOPELESS}))
+    state = curriculum.state()
+    assert state["step"] == 2
+    assert state["evidence"] == {"a": [4.0, 4.0], "b": [0.0, 4.0]}
+    curriculum.observe(3, [])
+    assert curriculum.state()["evidence"] == {"a": [2.0, 2.0], "b": [0.0, 2.0]}
+
+
 def test_larger_environments_keep_their_weight() -> None:
     curriculum = Curriculum({"a": 30, "b": 10}, AT_ONCE)
     assert curriculum.shares == {"a": 750_000, "b": 250_000}

@@ -103,8 +103,7 @@ def family_change(before: Runs, after: Runs, *, k: int = 1) -> FamilyFigure:
     known = [part for part in seeds if part.freedom]
     if len(known) == 1:  # one side has a single run: it is taken to spread as the other does
         (part,) = known
-        alone = next(side for side in means if len(side) == 1)
-        seeds = [part, _Part(part.variance * (part.freedom + 1.0) / len(alone), part.freedom)]
+        seeds = [part, _Part(part.variance * (part.freedom + 1.0), part.freedom)]
     half = _half(_changes_part(differences), *seeds)
     return FamilyFigure(
         value=value,

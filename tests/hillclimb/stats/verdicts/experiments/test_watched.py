@@ -45,6 +45,9 @@ CONFIRMED, REFUTED, INCONCLUSIVE = (
         (">=", 0.05, True, (-0.1, (-0.3, 0.1), Verdict.REGRESSED), UNDECIDED),
         (">=", 0.05, True, (-0.1, (-0.3, 0.04), Verdict.FLAT), MISSED),
         (">", 0.0, True, (0.04, (0.01, 0.07), Verdict.IMPROVED), MET),
+        (">", 0.0, True, (0.04, (0.0, 0.07), Verdict.IMPROVED), UNDECIDED),
+        ("<", 0.0, True, (-0.04, (-0.07, 0.0), Verdict.REGRESSED), UNDECIDED),
+        ("<", 0.0, True, (-0.04, (-0.07, -0.01), Verdict.IMPROVED), UNDECIDED),
         # A loss that is allowed: no word is asked, the interval must exclude a larger loss.
         (">=", -0.02, True, (0.0, (-0.01, 0.01), Verdict.FLAT), MET),
         (">=", -0.02, True, (0.0, (-0.04, 0.04), Verdict.FLAT), UNDECIDED),
@@ -69,6 +72,27 @@ def test_a_threshold_is_read_against_the_interval(
     answer, why = read_threshold(threshold, Figure(value=value, interval=interval, word=word))
     assert answer is reading, why
     assert why
+
+
+@pytest.mark.parametrize(
+    ("operator", "at", "above", "below"),
+    [(">", False, True, False), (">=", True, True, False), ("<", False, False, True),
+     ("<=", True, False, True)],
+)  # fmt: skip
+def test_a_bound_is_read_as_its_operator_says(
+    operator: Operator, at: bool, above: bool, below: bool
+) -> None:
+    threshold = Threshold(operator=operator, bound=0.25, is_change=False)
+    assert [threshold.satisfied_by(value) for value in (0.25, 0.5, 0.0)] == [at, above, below]
+    assert threshold.is_lower is above
+    assert not threshold.demands_change
+
+
+def test_a_comparison_that_disagrees_is_named() -> None:
+    threshold = Threshold(operator=">=", bound=0.05, is_change=True)
+    figure = Figure(value=0.1, interval=(0.02, 0.18), word=Verdict.FLAT)
+    _, why = read_threshold(threshold, figure)
+    assert why == "the paired comparison says FLAT"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,36 @@ def test_a_projection_by_hand() -> None:
     error = math.sqrt((residuals + 0.5) / 22.0 * weights / 20.0)
     assert chance.value == pytest.approx(NormalDist().cdf((chance.projected - needed) / error))
     assert chance.projected_high - chance.projected == pytest.approx(1.959963984540054 * error)
+    assert chance.projected - chance.projected_low == pytest.approx(1.959963984540054 * error)
+
+
+def test_the_projection_of_a_rise_by_hand() -> None:
+    """Of ten tasks two pass always and three from the second evaluation on: 0.2, 0.5, 0.5.
+
+    The line through them rises by 0.075 per step from 0.4 in the middle: 0.7 after six steps. The
+    lines of the three leave residuals -1/6, 1/3, -1/6: variance (0.5 + 0.5) / 12. The weights of
+    the evaluations are -2/3, 1/3 and 4/3, so the error is sqrt(1/12 * (1 + 7/3) / 10) = 1/6. A
+    change of 0.5 needs five changed tasks at least, more than the 5/12 of ten so far.
+    """
+    first, later = shares(*[1] * 2, *[0] * 8), shares(*[1] * 5, *[0] * 5)
+    chance = improvement_chance(
+        [(0, first), (2, later), (4, later)], last_step=6, one_sided_level=0.01
+    )
+    assert chance is not None
+    assert (chance.num_tasks, chance.change) == (10, pytest.approx(0.3))
+    assert chance.projected == pytest.approx(0.5)
+    assert chance.needed == pytest.approx(2.3263479 * math.sqrt(0.05))
+    assert chance.value == pytest.approx(NormalDist().cdf(6.0 * (0.5 - chance.needed)))
+    ends = (chance.projected_low, chance.projected_high)
+    assert ends == pytest.approx((0.5 - 1.9599640 / 6.0, 0.5 + 1.9599640 / 6.0))
+
+
+def test_no_rate_above_one_is_projected() -> None:
+    half = shares(*[1] * 5, *[0] * 5)
+    evaluations = [(0, shares(*[0] * 10)), (2, half), (4, shares(*[1] * 10))]
+    chance = improvement_chance(evaluations, last_step=6, one_sided_level=LEVEL)
+    assert chance is not None
+    assert chance.projected == 1.0
 
 
 def test_a_rise_is_projected_to_the_last_step() -> None:
