@@ -20,6 +20,7 @@ from api.http.live.lifespan import run_hub
 from api.http.measurement.requests import RequestTimer
 from api.http.measurement.spans import RequestSpan
 from api.http.middleware import RequestEdge
+from api.http.readiness import Readiness
 from api.http.requests.gate import Gate, gated
 from api.http.requests.query import refuse_unknown_query
 from api.http.requests.rates import Rates
@@ -188,6 +189,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         with open_services(settings, os.environ, app.state.task_queue) as services:
             await anyio.to_thread.run_sync(_bootstrap, settings, services.database)
             app.state.services = services
+            app.state.readiness = Readiness(
+                database=services.database, task_queue=services.task_queue
+            )
             app.state.rates = Rates(per_minute=settings.requests_per_minute)
             async with run_hub(services.database, settings.database_url) as hub:
                 app.state.hub = hub

@@ -6,8 +6,8 @@ import difflib
 import logging
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -40,6 +40,7 @@ from hillclimb.protocol.spec_problems import SpecProblem, sentence_of
 
 log = logging.getLogger(__name__)
 
+Handler: TypeAlias = Callable[[Request, Exception], Response]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 DETAILS = {
     404: "No resource has this path.",
@@ -49,15 +50,27 @@ DETAILS = {
 
 def install(app: FastAPI) -> None:
     """Make every error of the application a problem+json response."""
-    app.add_exception_handler(Problem, _problem)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(DataError, _unstorable)
-    for unavailable in (OperationalError, PoolTimeout):
-        app.add_exception_handler(unavailable, _unavailable)
-    app.add_exception_handler(StoreError, _store_unavailable)
-    for error in DOMAIN_ERRORS:
-        app.add_exception_handler(error, _domain)
+    handlers: dict[type[Exception], Handler] = {
+        Problem: _problem,
+        RequestValidationError: _invalid,
+        HTTPException: _http,
+        DataError: _unstorable,
+        OperationalError: _unavailable,
+        PoolTimeout: _unavailable,
+        StoreError: _store_unavailable,
+        **dict.fromkeys(DOMAIN_ERRORS, _domain),
+    }
+    for error, handler in handlers.items():
+        app.add_exception_handler(error, _without_thread(handler))
+
+
+def _without_thread(handler: Handler) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Return the handler as a coroutine: a plain function waits for a free thread."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return handler(request, error)
+
+    return handle
 
 
 def answer(request: Request, error: Exception) -> Response:

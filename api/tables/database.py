@@ -6,10 +6,10 @@ tasks are plain functions, so domain code is written once. Only SSE has its own 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy import Connection, NullPool, QueuePool, create_engine, event, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.tables.access import audit
@@ -22,6 +22,8 @@ LOCK_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
 """A statement that waits or runs longer fails as if the database were down: one stuck transaction
 must not block the API's threads, one after the other."""
+PROBE_TIMEOUT_S = 2
+"""Limit of connecting, and of a statement, where only readiness waits for the answer."""
 IDLE_IN_TRANSACTION_S = 60
 """PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
 SCHEMA_REVISION = "1024"
@@ -64,19 +66,25 @@ class Database:
     """A connection pool of one PostgreSQL; create it after forking, close it at process exit."""
 
     def __init__(self, url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        settings = {
-            "timezone": "UTC",
+        timeouts = {
             "lock_timeout": f"{lock_timeout_s * 1000:.0f}ms",
             "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
             "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_S}s",
         }
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         self._engine = create_engine(
             url,
             pool_size=POOL_SIZE,
             max_overflow=MAX_OVERFLOW,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": options},
+            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": _options(timeouts)},
+        )
+        self._probes = create_engine(
+            url,
+            poolclass=NullPool,
+            connect_args={
+                "connect_timeout": PROBE_TIMEOUT_S,
+                "options": _options({"statement_timeout": f"{PROBE_TIMEOUT_S}s"}),
+            },
         )
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
         event.listen(self._sessions, "before_flush", audit.collect)
@@ -92,6 +100,27 @@ class Database:
         with self._sessions.begin() as session, audit.recording(session):
             yield session
 
+    @contextmanager
+    def probe(self) -> Iterator[Session]:
+        """Yield a session for reading on a connection of its own, whatever the pool's are doing.
+
+        Raises sqlalchemy.exc.OperationalError when the database does not respond.
+        """
+        with Session(self._probes) as session:
+            yield session
+
+    @property
+    def pool_size(self) -> int:
+        """Largest number of connections that transactions have at once."""
+        return POOL_SIZE + MAX_OVERFLOW
+
+    @property
+    def has_free_connection(self) -> bool:
+        """True where the next transaction does not wait for another one's connection."""
+        pool = self._engine.pool
+        assert isinstance(pool, QueuePool)
+        return pool.checkedout() < self.pool_size
+
     def revision(self) -> str | None:
         """Return the revision the database is at; null for one that was never migrated.
 
@@ -103,3 +132,8 @@ class Database:
     def close(self) -> None:
         """Close every pooled connection."""
         self._engine.dispose()
+
+
+def _options(settings: Mapping[str, str]) -> str:
+    """Return settings of a connection as libpq's `options`, in UTC."""
+    return " ".join(f"-c {name}={value}" for name, value in {"timezone": "UTC", **settings}.items())

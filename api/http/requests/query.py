@@ -14,8 +14,10 @@ from api.http.problems import INVALID, Problem
 from hillclimb.protocol.spec_problems import SpecProblem
 
 
-def refuse_unknown_query(request: Request) -> None:
+async def refuse_unknown_query(request: Request) -> None:
     """Refuse a query parameter that the route does not have; pages ignore them.
+
+    A coroutine, as it precedes every route: a plain function waits for a free thread.
 
     Raises:
         Problem: 422 with the parameters and what may have been meant.

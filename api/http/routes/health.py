@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel
-from sqlalchemy.exc import OperationalError
 
-from api.clusters.cloud_worker import cloud_worker_warning
 from api.http.problems import UNAVAILABLE, Problem, documented
-from api.http.requests.context import Services, ServicesDep
-from api.queue import BrokerUnreachable
-from api.runs.journal import utc_now
-from api.tables.database import SCHEMA_REVISION, revision_fault
+from api.http.readiness import Readiness
+from api.tables.database import SCHEMA_REVISION
 from hillclimb.protocol.payloads.projects.service import ReadyPayload
 
 router = APIRouter(prefix="/v1/health", tags=["health"])
@@ -25,8 +21,9 @@ class Alive(BaseModel):
     status: Literal["ok"] = "ok"
 
 
+# Coroutines: plain functions would wait for one of the threads that requests may have taken.
 @router.get("", operation_id="health", summary="Is the process alive?")
-def health() -> Alive:
+async def health() -> Alive:
     """Respond without using any dependency."""
     return Alive()
 
@@ -37,27 +34,13 @@ def health() -> Alive:
     summary="Can requests be served?",
     responses={**documented(UNAVAILABLE)},
 )
-def ready(services: ServicesDep) -> ReadyPayload:
-    """Check the database, its schema and the broker; warn if no worker checks the clusters."""
-    faults = [fault for fault in (_database_fault(services), _broker_fault(services)) if fault]
-    if faults:
-        raise Problem(UNAVAILABLE, " ".join(faults))
-    with services.database.transaction() as session:
-        warning = cloud_worker_warning(session, now=utc_now())
-    return ReadyPayload(database_revision=SCHEMA_REVISION, warnings=[warning] if warning else [])
+async def ready(request: Request) -> ReadyPayload:
+    """Check the database, its schema, the broker, and that a thread and a connection are free.
 
-
-def _database_fault(services: Services) -> str | None:
-    try:
-        revision = services.database.revision()
-    except OperationalError:
-        return "The database does not respond."
-    return revision_fault(revision)
-
-
-def _broker_fault(services: Services) -> str | None:
-    try:
-        services.task_queue.check()
-    except BrokerUnreachable:
-        return "The broker does not respond."
-    return None
+    Responds within about two seconds; warns if no worker checks the clusters.
+    """
+    readiness: Readiness = request.app.state.readiness
+    findings = await readiness.look()
+    if findings.faults:
+        raise Problem(UNAVAILABLE, " ".join(findings.faults))
+    return ReadyPayload(database_revision=SCHEMA_REVISION, warnings=list(findings.warnings))

@@ -19,9 +19,13 @@ LEVELS: tuple[str, ...] = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SCAN_BYTES = 8 << 20
 """Approximate size of the log searched per page: a search of a long log takes several pages."""
 RECORD_BYTES = 64 << 10
-"""Maximum size of a record; further lines form another one: progress bars and output of libraries
-may have gigabytes without a line of the trainer."""
-_WHO = rb"(?:\x1b\[[0-9;]*m)*(?:\([^)\n]*\))?(?:\x1b\[[0-9;]*m)*\s*"
+"""Maximum size of a record; further lines form another one, and so does the rest of a longer line:
+progress bars and output of libraries may have gigabytes without a line of the trainer."""
+HEAD_BYTES = 512
+"""Where the beginning of a logged line ends: whoever writes a log can write lines of any length."""
+_COLOUR = rb"(?:\x1b\[[0-9;]*m)*"
+# Two repetitions of the same text never follow each other: a regex would try every split of it.
+_WHO = _COLOUR + rb"(?:\([^)\n]*\)" + _COLOUR + rb")?\s*"
 _HEAD = re.compile(
     rb"^" + _WHO + rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+ (?P<level>[A-Z]+) (?P<name>[\w.]+): "
 )
@@ -47,7 +51,7 @@ class LogFilter:
 
     def matches(self, record: bytes) -> bool:
         """Return True if a record fulfils all conditions."""
-        head = _HEAD.match(record)
+        head = _head(record)
         level, name = (head["level"].decode(), head["name"].decode()) if head else ("", "")
         if self.level and (level not in LEVELS or _rank(level) < _rank(self.level)):
             return False
@@ -91,7 +95,7 @@ def _records(
     lines: list[bytes] = []
     position, size = after, 0
     for line, end in _lines(store, run_id, attempt, after=after):
-        if lines and (_HEAD.match(line) or size + len(line) > RECORD_BYTES):
+        if lines and (_head(line) or size + len(line) > RECORD_BYTES):
             yield b"".join(lines), position
             lines, size = [], 0
         lines.append(line)
@@ -107,9 +111,15 @@ def _lines(
     first, offset = max(1, after >> SEGMENT_BITS), after & ((1 << SEGMENT_BITS) - 1)
     for number, data in segments(store, run_id, attempt, first=first):
         for line in data[offset:].splitlines(keepends=True):
-            offset += len(line)
-            yield line, number << SEGMENT_BITS | offset
+            for begin in range(0, len(line), RECORD_BYTES):
+                piece = line[begin : begin + RECORD_BYTES]
+                offset += len(piece)
+                yield piece, number << SEGMENT_BITS | offset
         offset = 0
+
+
+def _head(line: bytes) -> re.Match[bytes] | None:
+    return _HEAD.match(line, 0, HEAD_BYTES)
 
 
 def _page(lines: list[bytes], position: int, *, has_more: bool) -> LogPage:

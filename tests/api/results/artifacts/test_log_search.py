@@ -1,5 +1,6 @@
 """Finding lines in a log of segments."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,28 @@ def test_a_log_without_a_line_of_ours_is_read_a_bounded_stretch_at_once(tmp_path
     page = search_log(Counting(tmp_path), "run_1", 1, nothing, after=0, limit=1 << 16)
     assert (page.text, page.has_more) == ("", False)
     assert found(store, limit=1 << 16, text="loading").encode() == bars * 5
+
+
+@pytest.mark.parametrize("piece", [b"\x1b[0m", b"(x) ", b"(", b" ", b"\x1b[0;0;0", b"a.a "])
+def test_a_line_that_a_trainer_laid_costs_what_its_length_does(
+    tmp_path: Path, piece: bytes
+) -> None:
+    """64 kB of `ESC[0m` held the GIL for eight seconds, and so every request of the process."""
+    laid = DiskStore(tmp_path)
+    line = piece * (65_536 // len(piece)) + b"\n"
+    laid.put(run_key("run_1", log_segment(1, 1)), line + FIRST.encode())
+    began = time.thread_time()
+    assert found(laid, level="ERROR").count("\n") == 3
+    assert time.thread_time() - began < 0.3
+
+
+def test_a_line_above_the_limit_of_a_record_is_searched_in_pieces(tmp_path: Path) -> None:
+    laid = DiskStore(tmp_path)
+    head = f"{AT} ERROR trainer.envs: ".encode()
+    line = head + b"x" * (3 * log_search.RECORD_BYTES) + b" needle\n"
+    laid.put(run_key("run_1", log_segment(1, 1)), line + FIRST.encode())
+    first = found(laid, text="trainer.envs")
+    assert len(first) == log_search.RECORD_BYTES
+    last = found(laid, text="needle")
+    assert last.endswith(" needle\n")
+    assert len(last) < log_search.RECORD_BYTES
