@@ -14,7 +14,7 @@ from trainer.tinker_server import disk, wire
 from trainer.tinker_server.disk import Disk, ModelRecord, SamplerRecord, SavedState
 from trainer.tinker_server.errors import Busy, RequestRefused, Unknown
 from trainer.tinker_server.jobs import FutureTable, Result
-from trainer.tinker_server.model.adapter import Adapter, lora_spec
+from trainer.tinker_server.model.adapter import Adapter, layers_of
 from trainer.tinker_server.model.base import BaseModel
 from trainer.tinker_server.model.samplers import SamplerPool
 from trainer.tinker_server.settings import TinkerServerSettings
@@ -76,7 +76,7 @@ class TinkerService:
         if body.lora_config is None:
             raise RequestRefused("this server trains adapters only: give a lora_config")
         lora = body.lora_config
-        spec = lora_spec(lora, max_rank=self.settings.max_rank)
+        layers = layers_of(lora, max_rank=self.settings.max_rank)
         self._check_base(body.base_model)
         model_id = f"{body.session_id}:train:{body.model_seq_id}"
 
@@ -90,7 +90,7 @@ class TinkerService:
                 )
             seed = lora.seed if lora.seed is not None else secrets.randbits(31)
             session.adapters[model_id] = await asyncio.to_thread(
-                Adapter, self.base, spec, seed=seed
+                Adapter, self.base, layers, seed=seed
             )
             record = ModelRecord(
                 model_id=model_id,
