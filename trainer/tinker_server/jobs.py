@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from trainer.errors import EngineError
 from trainer.tinker_server.errors import Busy, Gone, RequestRefused
 
 Result: TypeAlias = dict[str, Any]
@@ -114,7 +113,7 @@ class FutureTable:
     async def _do(self, job: _Job) -> None:
         try:
             job.result = await job.work()
-        except (RequestRefused, EngineError) as refused:
+        except RequestRefused as refused:
             job.result = {"error": str(refused), "category": "user"}
         except Busy as busy:
             job.result = {"error": str(busy), "category": "server"}

@@ -64,8 +64,8 @@ class Adapter:
 
     def __init__(self, base: BaseModel, lora: Layers, *, seed: int) -> None:
         model = base.copy()
-        # The head's adapter is the head's alone: the embedding that it may share its weight with
-        # stays as it is, as peft has it. peft warns of such a pair, since merging would change both.
+        # The head's adapter is the head's alone: an embedding that shares its weight stays as it
+        # is, as with peft, which warns of such a pair, since merging would change both.
         model.config.tie_word_embeddings = False
         add_adapters(model, lora, seed=seed)
         self.lora = lora
