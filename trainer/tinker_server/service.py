@@ -13,7 +13,7 @@ from pathlib import Path
 from trainer.tinker_server import disk, wire
 from trainer.tinker_server.disk import Disk, ModelRecord, SamplerRecord, SavedState
 from trainer.tinker_server.errors import Busy, RequestRefused, Unknown
-from trainer.tinker_server.jobs import FutureTable, Result
+from trainer.tinker_server.jobs import FutureTable, Result, Work
 from trainer.tinker_server.model.adapter import Adapter, layers_of
 from trainer.tinker_server.model.base import BaseModel
 from trainer.tinker_server.model.samplers import SamplerPool
@@ -101,7 +101,7 @@ class TinkerService:
             self.disk.add_model(record)
             return {"model_id": model_id, "type": "create_model"}
 
-        return self.jobs.queue(("create", model_id), make)
+        return self.jobs.queue(("create", model_id), make, owner=body.session_id)
 
     def unload_model(self, body: wire.OfModel) -> str:
         """Remove a model from memory; its checkpoints stay."""
@@ -112,7 +112,7 @@ class TinkerService:
                 session.adapters.pop(body.model_id, None)
             return {"model_id": body.model_id, "type": "unload_model"}
 
-        return self.jobs.queue(("unload", body.model_id), unload)
+        return self.jobs.queue(("unload", body.model_id), unload, owner=_owner(body.model_id))
 
     def forward(
         self, model_id: str, seq_id: int | None, body: wire.LossInput, *, backward: bool
@@ -132,7 +132,7 @@ class TinkerService:
                 "metrics": {"loss:sum": loss},
             }
 
-        return self.jobs.queue(_key(model_id, seq_id), compute)
+        return self._queue(model_id, seq_id, compute)
 
     def optim_step(self, body: wire.OptimStep) -> str:
         """Take an optimizer step."""
@@ -142,7 +142,7 @@ class TinkerService:
             norm = await asyncio.to_thread(adapter.step, body.adam_params)
             return {"metrics": {"grad_norm": norm}}
 
-        return self.jobs.queue(_key(body.model_id, body.seq_id), step)
+        return self._queue(body.model_id, body.seq_id, step)
 
     def save_weights(self, body: wire.SaveWeights) -> str:
         """Save weights and optimizer, and the adapter beside them."""
@@ -164,7 +164,7 @@ class TinkerService:
             )
             return {"path": checkpoint.path, "type": "save_weights"}
 
-        return self.jobs.queue(_key(body.model_id, body.seq_id), save)
+        return self._queue(body.model_id, body.seq_id, save)
 
     def load_weights(self, body: wire.LoadWeights) -> str:
         """Load a checkpoint of a model of the same shape."""
@@ -178,12 +178,12 @@ class TinkerService:
             await asyncio.to_thread(adapter.read_state, path, optimizer=body.optimizer)
             return {"path": body.path, "type": "load_weights"}
 
-        return self.jobs.queue(_key(body.model_id, body.seq_id), load)
+        return self._queue(body.model_id, body.seq_id, load)
 
     def save_for_sampler(self, body: wire.SaveForSampler) -> str:
         """Save the adapter under a name, or for a new sampling session."""
         adapter = self._adapter(body.model_id)
-        session_id = body.model_id.partition(":")[0]
+        session_id = _owner(body.model_id)
         if (body.path is None) == (body.sampling_session_seq_id is None):
             raise RequestRefused("give either a path or a sampling_session_seq_id")
 
@@ -204,7 +204,7 @@ class TinkerService:
             self._delete_ephemeral(body.model_id)
             return {"sampling_session_id": sampler_id, "type": "save_weights_for_sampler"}
 
-        return self.jobs.queue(_key(body.model_id, body.seq_id), save)
+        return self._queue(body.model_id, body.seq_id, save)
 
     def create_sampler(self, body: wire.CreateSampler) -> str:
         """Create a sampling session and return its id."""
@@ -227,13 +227,17 @@ class TinkerService:
         async def draw() -> Result:
             return await self._samplers.answer(name, body, adapter)
 
-        return self.jobs.start(("sample", body.sampling_session_id, body.seq_id), draw)
+        key = ("sample", body.sampling_session_id, body.seq_id)
+        return self.jobs.start(key, draw, owner=_owner(body.sampling_session_id))
 
     async def close(self) -> None:
         """Cancel all jobs and close the engines."""
         await self.jobs.close()
         await self._samplers.close()
         self.disk.close()
+
+    def _queue(self, model_id: str, seq_id: int | None, work: Work) -> str:
+        return self.jobs.queue(_key(model_id, seq_id), work, owner=_owner(model_id))
 
     def _add_sampler(self, session_id: str, number: int | None, path: str | None) -> str:
         sampler_id = f"{session_id}:sample:{number}"
@@ -281,6 +285,16 @@ class TinkerService:
         silent = [name for name, each in self._sessions.items() if each.heartbeat_at < latest]
         for name in silent:
             del self._sessions[name]
+            self.jobs.end(
+                name,
+                f"session {name} has ended: its client was silent for longer than"
+                f" {self.settings.session_timeout_s:g} s",
+            )
+
+
+def _owner(name: str) -> str:
+    """Return the session of a model or of a sampling session."""
+    return name.partition(":")[0]
 
 
 def _key(model_id: str, seq_id: int | None) -> Hashable:

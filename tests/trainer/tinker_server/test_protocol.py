@@ -304,7 +304,7 @@ def test_a_request_that_is_repeated_is_done_once(url: str) -> None:
     http.close()
 
 
-def test_a_client_that_falls_silent_loses_its_models_and_one_that_does_not_keeps_them(
+def test_a_client_that_falls_silent_loses_models_and_jobs_and_one_that_does_not_keeps_them(
     tmp_path: Path,
 ) -> None:
     now = [0.0]
@@ -332,11 +332,24 @@ def test_a_client_that_falls_silent_loses_its_models_and_one_that_does_not_keeps
 
         silent = begin()
         assert make(silent)["type"] == "create_model"
+        sampler = {"session_id": silent, "sampling_session_seq_id": 0, "base_model": NAME}
+        sampler_id = http.post("/create_sampling_session", json=sampler).json()
+        drawn = {
+            "sampling_session_id": sampler_id["sampling_session_id"],
+            "seq_id": 0,
+            "num_samples": 1024,
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": IDS}]},
+            "sampling_params": {"max_tokens": 200},
+        }
+        drawing = http.post("/asample", json=drawn).json()["request_id"]
         now[0] = 200.0
         other = begin()
         assert "maximum number of LoRA adapters (1)" in make(other)["error"]
         now[0] = 301.0
         assert http.post("/session_heartbeat", json={"session_id": other}).status_code == 200
+        ended = http.post("/retrieve_future", json={"request_id": drawing}).json()
+        assert ended["category"] == "server"
+        assert "its client was silent for longer than 300 s" in ended["error"]
         assert make(other, 1)["type"] == "create_model"
         assert http.post("/session_heartbeat", json={"session_id": silent}).status_code == 404
         http.close()
