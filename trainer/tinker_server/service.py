@@ -11,19 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainer.tinker_server import disk, wire
-from trainer.tinker_server.disk import Disk, ModelRecord, SamplerRecord, SavedState
+from trainer.tinker_server.disk import Disk, ModelRecord, SamplerRecord
 from trainer.tinker_server.errors import Busy, RequestRefused, Unknown
 from trainer.tinker_server.jobs import FutureTable, Result, Work
 from trainer.tinker_server.model.adapter import Adapter, layers_of
 from trainer.tinker_server.model.base import BaseModel
 from trainer.tinker_server.model.samplers import SamplerPool
 from trainer.tinker_server.settings import TinkerServerSettings
-
-MAX_EPHEMERAL = 4
-"""Unnamed sampler weights of one model; older ones are deleted."""
-EPHEMERAL_TTL_S = 24 * 3600
-"""Their lifetime (seconds), for a client that started to sample before a restart of the server."""
-_EPHEMERAL = "session-"
+from trainer.tinker_server.unnamed import UnnamedWeights
 
 
 @dataclass(slots=True)
@@ -49,6 +44,7 @@ class TinkerService:
         self.context = min(settings.max_context or self.base.context, self.base.context)
         self.disk = Disk(settings.state_dir)
         self.jobs = FutureTable()
+        self._unnamed = UnnamedWeights(self.disk, max_bytes=settings.max_unnamed_bytes)
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
         self._samplers = SamplerPool(
@@ -188,21 +184,22 @@ class TinkerService:
             raise RequestRefused("give either a path or a sampling_session_seq_id")
 
         async def save() -> Result:
+            answer: Result = {"type": "save_weights_for_sampler"}
             number = body.sampling_session_seq_id
-            checkpoint = await asyncio.to_thread(
+            if number is not None:
+                saved = await self._unnamed.save(body.model_id, number, adapter.write_adapter)
+                sampler_id = self._add_sampler(session_id, number, saved.path)
+                return answer | {"sampling_session_id": sampler_id}
+            assert body.path is not None
+            saved = await asyncio.to_thread(
                 self.disk.save,
                 body.model_id,
                 disk.SAMPLER_WEIGHTS,
-                body.path or f"{_EPHEMERAL}{number}",
+                body.path,
                 adapter.write_adapter,
-                ttl_s=body.ttl_seconds if body.path is not None else EPHEMERAL_TTL_S,
-                overwrite=body.path is None,
+                ttl_s=body.ttl_seconds,
             )
-            if body.path is not None:
-                return {"path": checkpoint.path, "type": "save_weights_for_sampler"}
-            sampler_id = self._add_sampler(session_id, number, checkpoint.path)
-            self._delete_ephemeral(body.model_id)
-            return {"sampling_session_id": sampler_id, "type": "save_weights_for_sampler"}
+            return answer | {"path": saved.path}
 
         return self._queue(body.model_id, body.seq_id, save)
 
@@ -220,8 +217,11 @@ class TinkerService:
     def sample(self, body: wire.AskSample) -> str:
         """Sample from a sampling session."""
         record = self.disk.sampler(body.sampling_session_id)
-        path = record.model_path
-        adapter = self.disk.find(path).directory if path is not None else None
+        adapter = None
+        if record.model_path is not None:
+            saved = self.disk.find(record.model_path)
+            self._unnamed.use(saved)
+            adapter = saved.directory
         name = f"{body.sampling_session_id}/{body.seq_id}"
 
         async def draw() -> Result:
@@ -245,13 +245,6 @@ class TinkerService:
             SamplerRecord(sampler_id=sampler_id, base_model=self.base.name, model_path=path)
         )
         return sampler_id
-
-    def _delete_ephemeral(self, model_id: str) -> None:
-        ephemeral: list[SavedState] = [
-            each for each in self.disk.checkpoints(model_id) if each.name.startswith(_EPHEMERAL)
-        ]
-        for each in ephemeral[:-MAX_EPHEMERAL]:
-            self.disk.delete(each)
 
     def _check_base(self, name: str) -> None:
         if name != self.base.name:
@@ -285,6 +278,7 @@ class TinkerService:
         silent = [name for name, each in self._sessions.items() if each.heartbeat_at < latest]
         for name in silent:
             del self._sessions[name]
+            self._unnamed.end(name)
             self.jobs.end(
                 name,
                 f"session {name} has ended: its client was silent for longer than"

@@ -80,3 +80,15 @@ def test_no_tokens_are_drawn_where_none_are_wanted(
     ).result(WAIT)
     assert [(each.tokens, each.stop_reason) for each in scored.sequences] == [([], "length")] * 2
     assert scored.prompt_logprobs == sampler.compute_logprobs(PROMPT).result(WAIT)
+
+
+def test_a_reference_sampler_outlives_the_samplers_of_later_steps(
+    clients: tuple[tinker.ServiceClient, tinker.ServiceClient],
+) -> None:
+    """As the reference of a KL term, or of a long evaluation."""
+    training = clients[0].create_lora_training_client(base_model=NAME, rank=2)
+    reference = training.save_weights_and_get_sampling_client()
+    before = reference.compute_logprobs(PROMPT).result(WAIT)
+    for _ in range(12):
+        training.save_weights_and_get_sampling_client()
+    assert reference.compute_logprobs(PROMPT).result(WAIT) == before
