@@ -173,9 +173,7 @@ class Disk:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         write(part)
-        now = self._clock()
-        expires = now + timedelta(seconds=ttl_s) if ttl_s is not None else None
-        info = CheckpointInfo(created_at=now, expires_at=expires)
+        info = CheckpointInfo(created_at=self._clock(), expires_at=self._expiry(ttl_s))
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
         # Last: a reader finds a complete checkpoint or none.
@@ -194,20 +192,38 @@ class Disk:
                 f"{path!r} is none of tinker://MODEL/weights/NAME and .../sampler_weights"
             )
         model_id, kind, name = match.groups()
-        for each in self.checkpoints(model_id):
-            if (each.kind, each.name) == (kind, name):
-                return each
-        raise Unknown(f"nothing is kept as {path}: it never was, was deleted, or its time is over")
+        directory = self._model(model_id) / kind / _checked(name)
+        try:
+            saved = self._saved(directory)
+        except Unknown:
+            saved = None
+        if saved is None or self._is_expired(saved):
+            raise Unknown(
+                f"nothing is kept as {path}: it never was, was deleted, or its time is over"
+            )
+        return saved
 
     def checkpoints(self, model_id: str) -> list[SavedState]:
         """Return a model's checkpoints, the oldest first; expired ones are deleted."""
-        saved = []
-        for each in self._all_of(model_id):
-            if each.info.expires_at is not None and each.info.expires_at <= self._clock():
-                self.delete(each)
-            else:
-                saved.append(each)
+        saved = [each for each in self._all_of(model_id) if not self._is_expired(each)]
         return sorted(saved, key=lambda each: each.info.created_at)
+
+    def all_checkpoints(self) -> list[SavedState]:
+        """Return the checkpoints of all models, the oldest first."""
+        models = [path.parent.name for path in self._root.glob("models/*/model.json")]
+        saved = [each for model_id in models for each in self.checkpoints(model_id)]
+        return sorted(saved, key=lambda each: each.info.created_at)
+
+    def prolong(self, checkpoint: SavedState, ttl_s: int) -> None:
+        """Let an expiring checkpoint last for `ttl_s` from now, once half of it is over."""
+        soon, expires = self._clock() + timedelta(seconds=ttl_s / 2), checkpoint.info.expires_at
+        if expires is not None and expires < soon:
+            self.set_ttl(checkpoint, ttl_s)
+
+    def set_ttl(self, checkpoint: SavedState, ttl_s: int | None) -> None:
+        """Let a checkpoint last for `ttl_s` from now; None: for good."""
+        info = checkpoint.info.model_copy(update={"expires_at": self._expiry(ttl_s)})
+        _write(checkpoint.directory / _INFO_FILE, info)
 
     def delete(self, checkpoint: SavedState) -> None:
         """Delete a checkpoint."""
@@ -223,12 +239,26 @@ class Disk:
 
     def _all_of(self, model_id: str) -> Iterator[SavedState]:
         for path in self._model(model_id).glob(f"*/*/{_INFO_FILE}"):
-            directory = path.parent
             try:
-                info = self._read(path, CheckpointInfo, directory.name)
+                yield self._saved(path.parent)
             except Unknown:
                 continue  # Another request has deleted it meanwhile.
-            yield SavedState(model_id, directory.parent.name, directory.name, directory, info)
+
+    def _saved(self, directory: Path) -> SavedState:
+        model_id, kind, name = directory.parts[-3:]
+        info = self._read(directory / _INFO_FILE, CheckpointInfo, name)
+        return SavedState(model_id, kind, name, directory, info)
+
+    def _expiry(self, ttl_s: int | None) -> datetime | None:
+        return None if ttl_s is None else self._clock() + timedelta(seconds=ttl_s)
+
+    def _is_expired(self, checkpoint: SavedState) -> bool:
+        """Tell whether a checkpoint's time is over; it is deleted then."""
+        expires = checkpoint.info.expires_at
+        if expires is None or expires > self._clock():
+            return False
+        self.delete(checkpoint)
+        return True
 
     def _model(self, model_id: str) -> Path:
         return self._root / "models" / _checked(model_id)

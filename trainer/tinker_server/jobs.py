@@ -1,8 +1,9 @@
 """Futures of the protocol: one request starts a job, others fetch its result.
 
-Jobs of models run one after the other, in the order of their requests; samples run beside them.
-Two requests with one key (a client repeats one without a response) are one job. Jobs do not outlive
-the process: a request for a job of an earlier server raises `Gone`.
+Jobs of models run one after the other: those of one owner in the order of their requests, and the
+owners, which are sessions, take turns. Samples run beside them. Two requests with one key (a client
+repeats one without a response) are one job. Jobs do not outlive the process: a request for a job of
+an earlier server raises `Gone`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from trainer.errors import EngineError
 from trainer.tinker_server.errors import Busy, Gone, RequestRefused
 
 Result: TypeAlias = dict[str, Any]
@@ -42,27 +43,38 @@ class FutureTable:
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
         self._by_key: dict[Hashable, str] = {}
-        self._queue: asyncio.Queue[_Job] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._queues: dict[str, deque[_Job]] = {}
+        """Waiting jobs by their owner; none is empty, and the first owner has the next turn."""
+        self._queued = asyncio.Event()
+        self._started: defaultdict[str, dict[asyncio.Task[None], _Job]] = defaultdict(dict)
         self._worker: asyncio.Task[None] | None = None
 
-    def queue(self, key: Hashable, work: Work) -> str:
-        """Run `work` after all jobs in the queue; return the job's id."""
+    def queue(self, key: Hashable, work: Work, *, owner: str) -> str:
+        """Run `work` after the owner's other jobs; return the job's id."""
         job_id, job = self._enter(key, work)
         if job is not None:
-            self._queue.put_nowait(job)
+            self._queues.setdefault(owner, deque()).append(job)
+            self._queued.set()
             if self._worker is None:
                 self._worker = asyncio.create_task(self._work_off(), name="tinker-models")
         return job_id
 
-    def start(self, key: Hashable, work: Work) -> str:
+    def start(self, key: Hashable, work: Work, *, owner: str) -> str:
         """Run `work` now, beside all other jobs; return the job's id."""
         job_id, job = self._enter(key, work)
         if job is not None:
             task = asyncio.create_task(self._do(job))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._started[owner][task] = job
+            task.add_done_callback(lambda ended: self._forget(owner, ended))
         return job_id
+
+    def end(self, owner: str, why: str) -> None:
+        """End the owner's jobs with an error, but one that is in the middle of a computation."""
+        started = self._started.pop(owner, {})
+        for task in started:
+            task.cancel()
+        for job in (*self._queues.pop(owner, ()), *started.values()):
+            self._finish(job, {"error": why, "category": "server"})
 
     async def result(self, job_id: str, *, wait_s: float) -> Result | None:
         """Return a job's result, or None without one within `wait_s`.
@@ -82,7 +94,8 @@ class FutureTable:
 
     async def close(self) -> None:
         """Cancel all jobs."""
-        tasks = {*self._tasks, *((self._worker,) if self._worker else ())}
+        tasks = {task for started in self._started.values() for task in started}
+        tasks |= {self._worker} if self._worker else set()
         for task in tasks:
             task.cancel()
         if tasks:
@@ -109,17 +122,36 @@ class FutureTable:
 
     async def _work_off(self) -> None:
         while True:
-            await self._do(await self._queue.get())
+            while not self._queues:
+                self._queued.clear()
+                await self._queued.wait()
+            owner, jobs = next(iter(self._queues.items()))
+            job = jobs.popleft()
+            # The owner's next job waits for one of each other owner.
+            del self._queues[owner]
+            if jobs:
+                self._queues[owner] = jobs
+            await self._do(job)
 
     async def _do(self, job: _Job) -> None:
         try:
-            job.result = await job.work()
-        except (RequestRefused, EngineError) as refused:
-            job.result = {"error": str(refused), "category": "user"}
+            result = await job.work()
+        except RequestRefused as refused:
+            result = {"error": str(refused), "category": "user"}
         except Busy as busy:
-            job.result = {"error": str(busy), "category": "server"}
+            result = {"error": str(busy), "category": "server"}
         except Exception as fault:  # noqa: BLE001 - reported to the job's client
             _log.exception("a job failed")
-            job.result = {"error": f"{type(fault).__name__}: {fault}", "category": "server"}
-        job.done_at = self._clock()
+            result = {"error": f"{type(fault).__name__}: {fault}", "category": "server"}
+        self._finish(job, result)
+
+    def _finish(self, job: _Job, result: Result) -> None:
+        if job.done.is_set():
+            return
+        job.result, job.done_at = result, self._clock()
         job.done.set()
+
+    def _forget(self, owner: str, ended: asyncio.Task[None]) -> None:
+        self._started[owner].pop(ended, None)
+        if not self._started[owner]:
+            del self._started[owner]

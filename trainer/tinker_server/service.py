@@ -11,19 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainer.tinker_server import disk, wire
-from trainer.tinker_server.disk import Disk, ModelRecord, SamplerRecord, SavedState
+from trainer.tinker_server.disk import Disk, ModelRecord, SamplerRecord
 from trainer.tinker_server.errors import Busy, RequestRefused, Unknown
-from trainer.tinker_server.jobs import FutureTable, Result
-from trainer.tinker_server.model.adapter import Adapter, lora_spec
+from trainer.tinker_server.jobs import FutureTable, Result, Work
+from trainer.tinker_server.model.adapter import Adapter, layers_of
 from trainer.tinker_server.model.base import BaseModel
 from trainer.tinker_server.model.samplers import SamplerPool
 from trainer.tinker_server.settings import TinkerServerSettings
-
-MAX_EPHEMERAL = 4
-"""Unnamed sampler weights of one model; older ones are deleted."""
-EPHEMERAL_TTL_S = 24 * 3600
-"""Their lifetime (seconds), for a client that started to sample before a restart of the server."""
-_EPHEMERAL = "session-"
+from trainer.tinker_server.unnamed import UnnamedWeights
 
 
 @dataclass(slots=True)
@@ -49,6 +44,7 @@ class TinkerService:
         self.context = min(settings.max_context or self.base.context, self.base.context)
         self.disk = Disk(settings.state_dir)
         self.jobs = FutureTable()
+        self._unnamed = UnnamedWeights(self.disk, max_bytes=settings.max_unnamed_bytes)
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
         self._samplers = SamplerPool(
@@ -76,7 +72,7 @@ class TinkerService:
         if body.lora_config is None:
             raise RequestRefused("this server trains adapters only: give a lora_config")
         lora = body.lora_config
-        spec = lora_spec(lora, max_rank=self.settings.max_rank)
+        layers = layers_of(lora, max_rank=self.settings.max_rank)
         self._check_base(body.base_model)
         model_id = f"{body.session_id}:train:{body.model_seq_id}"
 
@@ -90,7 +86,7 @@ class TinkerService:
                 )
             seed = lora.seed if lora.seed is not None else secrets.randbits(31)
             session.adapters[model_id] = await asyncio.to_thread(
-                Adapter, self.base, spec, seed=seed
+                Adapter, self.base, layers, seed=seed
             )
             record = ModelRecord(
                 model_id=model_id,
@@ -101,7 +97,7 @@ class TinkerService:
             self.disk.add_model(record)
             return {"model_id": model_id, "type": "create_model"}
 
-        return self.jobs.queue(("create", model_id), make)
+        return self.jobs.queue(("create", model_id), make, owner=body.session_id)
 
     def unload_model(self, body: wire.OfModel) -> str:
         """Remove a model from memory; its checkpoints stay."""
@@ -112,7 +108,7 @@ class TinkerService:
                 session.adapters.pop(body.model_id, None)
             return {"model_id": body.model_id, "type": "unload_model"}
 
-        return self.jobs.queue(("unload", body.model_id), unload)
+        return self.jobs.queue(("unload", body.model_id), unload, owner=_owner(body.model_id))
 
     def forward(
         self, model_id: str, seq_id: int | None, body: wire.LossInput, *, backward: bool
@@ -132,7 +128,7 @@ class TinkerService:
                 "metrics": {"loss:sum": loss},
             }
 
-        return self.jobs.queue(_key(model_id, seq_id), compute)
+        return self._queue(model_id, seq_id, compute)
 
     def optim_step(self, body: wire.OptimStep) -> str:
         """Take an optimizer step."""
@@ -142,7 +138,7 @@ class TinkerService:
             norm = await asyncio.to_thread(adapter.step, body.adam_params)
             return {"metrics": {"grad_norm": norm}}
 
-        return self.jobs.queue(_key(body.model_id, body.seq_id), step)
+        return self._queue(body.model_id, body.seq_id, step)
 
     def save_weights(self, body: wire.SaveWeights) -> str:
         """Save weights and optimizer, and the adapter beside them."""
@@ -164,7 +160,7 @@ class TinkerService:
             )
             return {"path": checkpoint.path, "type": "save_weights"}
 
-        return self.jobs.queue(_key(body.model_id, body.seq_id), save)
+        return self._queue(body.model_id, body.seq_id, save)
 
     def load_weights(self, body: wire.LoadWeights) -> str:
         """Load a checkpoint of a model of the same shape."""
@@ -178,33 +174,34 @@ class TinkerService:
             await asyncio.to_thread(adapter.read_state, path, optimizer=body.optimizer)
             return {"path": body.path, "type": "load_weights"}
 
-        return self.jobs.queue(_key(body.model_id, body.seq_id), load)
+        return self._queue(body.model_id, body.seq_id, load)
 
     def save_for_sampler(self, body: wire.SaveForSampler) -> str:
         """Save the adapter under a name, or for a new sampling session."""
         adapter = self._adapter(body.model_id)
-        session_id = body.model_id.partition(":")[0]
+        session_id = _owner(body.model_id)
         if (body.path is None) == (body.sampling_session_seq_id is None):
             raise RequestRefused("give either a path or a sampling_session_seq_id")
 
         async def save() -> Result:
+            answer: Result = {"type": "save_weights_for_sampler"}
             number = body.sampling_session_seq_id
-            checkpoint = await asyncio.to_thread(
+            if number is not None:
+                saved = await self._unnamed.save(body.model_id, number, adapter.write_adapter)
+                sampler_id = self._add_sampler(session_id, number, saved.path)
+                return answer | {"sampling_session_id": sampler_id}
+            assert body.path is not None
+            saved = await asyncio.to_thread(
                 self.disk.save,
                 body.model_id,
                 disk.SAMPLER_WEIGHTS,
-                body.path or f"{_EPHEMERAL}{number}",
+                body.path,
                 adapter.write_adapter,
-                ttl_s=body.ttl_seconds if body.path is not None else EPHEMERAL_TTL_S,
-                overwrite=body.path is None,
+                ttl_s=body.ttl_seconds,
             )
-            if body.path is not None:
-                return {"path": checkpoint.path, "type": "save_weights_for_sampler"}
-            sampler_id = self._add_sampler(session_id, number, checkpoint.path)
-            self._delete_ephemeral(body.model_id)
-            return {"sampling_session_id": sampler_id, "type": "save_weights_for_sampler"}
+            return answer | {"path": saved.path}
 
-        return self.jobs.queue(_key(body.model_id, body.seq_id), save)
+        return self._queue(body.model_id, body.seq_id, save)
 
     def create_sampler(self, body: wire.CreateSampler) -> str:
         """Create a sampling session and return its id."""
@@ -220,14 +217,18 @@ class TinkerService:
     def sample(self, body: wire.AskSample) -> str:
         """Sample from a sampling session."""
         record = self.disk.sampler(body.sampling_session_id)
-        path = record.model_path
-        adapter = self.disk.find(path).directory if path is not None else None
+        adapter = None
+        if record.model_path is not None:
+            saved = self.disk.find(record.model_path)
+            self._unnamed.use(saved)
+            adapter = saved.directory
         name = f"{body.sampling_session_id}/{body.seq_id}"
 
         async def draw() -> Result:
             return await self._samplers.answer(name, body, adapter)
 
-        return self.jobs.start(("sample", body.sampling_session_id, body.seq_id), draw)
+        key = ("sample", body.sampling_session_id, body.seq_id)
+        return self.jobs.start(key, draw, owner=_owner(body.sampling_session_id))
 
     async def close(self) -> None:
         """Cancel all jobs and close the engines."""
@@ -235,19 +236,15 @@ class TinkerService:
         await self._samplers.close()
         self.disk.close()
 
+    def _queue(self, model_id: str, seq_id: int | None, work: Work) -> str:
+        return self.jobs.queue(_key(model_id, seq_id), work, owner=_owner(model_id))
+
     def _add_sampler(self, session_id: str, number: int | None, path: str | None) -> str:
         sampler_id = f"{session_id}:sample:{number}"
         self.disk.add_sampler(
             SamplerRecord(sampler_id=sampler_id, base_model=self.base.name, model_path=path)
         )
         return sampler_id
-
-    def _delete_ephemeral(self, model_id: str) -> None:
-        ephemeral: list[SavedState] = [
-            each for each in self.disk.checkpoints(model_id) if each.name.startswith(_EPHEMERAL)
-        ]
-        for each in ephemeral[:-MAX_EPHEMERAL]:
-            self.disk.delete(each)
 
     def _check_base(self, name: str) -> None:
         if name != self.base.name:
@@ -281,6 +278,17 @@ class TinkerService:
         silent = [name for name, each in self._sessions.items() if each.heartbeat_at < latest]
         for name in silent:
             del self._sessions[name]
+            self._unnamed.end(name)
+            self.jobs.end(
+                name,
+                f"session {name} has ended: its client was silent for longer than"
+                f" {self.settings.session_timeout_s:g} s",
+            )
+
+
+def _owner(name: str) -> str:
+    """Return the session of a model or of a sampling session."""
+    return name.partition(":")[0]
 
 
 def _key(model_id: str, seq_id: int | None) -> Hashable:

@@ -26,5 +26,7 @@ class TinkerServerSettings:
     """A client without requests for so long loses its adapters (saved checkpoints stay)."""
     max_samples: int = 32
     """Samples drawn at once; more wait."""
+    max_unnamed_bytes: int = 8 * 2**30
+    """Disk space of the weights of unnamed sampling sessions; the least recently used go first."""
     max_context: int | None = None
     """Longest sequence (tokens); None: the model's positions."""

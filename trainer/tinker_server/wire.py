@@ -174,10 +174,11 @@ class CreateSampler(_Request):
 class SampleRequest(_Request):
     """Sampling parameters."""
 
-    max_tokens: int | None = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    """0 draws nothing; None: as many as the context has room for."""
     seed: int | None = None
     stop: str | tuple[int, ...] | tuple[str, ...] | None = None
-    temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    temperature: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 1.0
     top_k: int = -1
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
 

@@ -16,8 +16,9 @@ from rich.table import Column, Table
 from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.base import Payload
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
+"""Without emoji: `s-1:train:0`, and other text of others, is printed as it is."""
 
 MAX_TABLE_WIDTH = 400
 LEAST_CHARS = 8
@@ -77,7 +78,7 @@ def print_table(grid: Table, *, stderr: bool = False, empty: str = "") -> None:
     if console.is_terminal:
         _narrow(grid, _needed(grid) - console.width)
     width = max(console.width, _needed(grid))
-    Console(highlight=False, stderr=stderr, width=width).print(grid)
+    Console(highlight=False, emoji=False, stderr=stderr, width=width).print(grid)
 
 
 def _narrow(grid: Table, excess: int) -> None:

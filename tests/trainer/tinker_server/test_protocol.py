@@ -27,9 +27,7 @@ def client(url: str) -> tinker.ServiceClient:
 
 
 def train(client: tinker.ServiceClient, *, rank: int = 4) -> tinker.TrainingClient:
-    return client.create_lora_training_client(
-        base_model=NAME, rank=rank, seed=7, train_unembed=False
-    )
+    return client.create_lora_training_client(base_model=NAME, rank=rank, seed=7)
 
 
 def datum(ids: list[int] = IDS, **inputs: list[float]) -> types.Datum:
@@ -273,10 +271,8 @@ def test_what_the_server_does_not_do_it_says(client: tinker.ServiceClient) -> No
     ):
         with pytest.raises(tinker.TinkerError, match=said):
             base.sample(prompt, num_samples=1, sampling_params=params).result(WAIT)
-    with pytest.raises(tinker.TinkerError, match="train_unembed=False"):
-        client.create_lora_training_client(base_model=NAME, rank=4)
     with pytest.raises(tinker.TinkerError, match="no model 'other'"):
-        client.create_lora_training_client(base_model="other", rank=4, train_unembed=False)
+        client.create_lora_training_client(base_model="other", rank=4)
     training = train(client)
     training.save_state("once").result(WAIT)
     with pytest.raises(tinker.TinkerError, match="weights/once exists already"):
@@ -297,7 +293,7 @@ def test_a_request_that_is_repeated_is_done_once(url: str) -> None:
     session = http.post("/create_session", json={"sdk_version": "0", "tags": []}).json()[
         "session_id"
     ]
-    lora = {"rank": 4, "train_unembed": False}
+    lora = {"rank": 4}
     asked = {"session_id": session, "model_seq_id": 0, "base_model": NAME, "lora_config": lora}
     jobs = [http.post("/create_model", json=asked).json()["request_id"] for _ in range(2)]
     assert jobs[0] == jobs[1]
@@ -308,7 +304,7 @@ def test_a_request_that_is_repeated_is_done_once(url: str) -> None:
     http.close()
 
 
-def test_a_client_that_falls_silent_loses_its_models_and_one_that_does_not_keeps_them(
+def test_a_client_that_falls_silent_loses_models_and_jobs_and_one_that_does_not_keeps_them(
     tmp_path: Path,
 ) -> None:
     now = [0.0]
@@ -328,7 +324,7 @@ def test_a_client_that_falls_silent_loses_its_models_and_one_that_does_not_keeps
                 "session_id": session,
                 "model_seq_id": number,
                 "base_model": NAME,
-                "lora_config": {"rank": 4, "train_unembed": False},
+                "lora_config": {"rank": 4},
             }
             job = http.post("/create_model", json=asked).json()["request_id"]
             result: dict[str, str] = http.post("/retrieve_future", json={"request_id": job}).json()
@@ -336,11 +332,24 @@ def test_a_client_that_falls_silent_loses_its_models_and_one_that_does_not_keeps
 
         silent = begin()
         assert make(silent)["type"] == "create_model"
+        sampler = {"session_id": silent, "sampling_session_seq_id": 0, "base_model": NAME}
+        sampler_id = http.post("/create_sampling_session", json=sampler).json()
+        drawn = {
+            "sampling_session_id": sampler_id["sampling_session_id"],
+            "seq_id": 0,
+            "num_samples": 1024,
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": IDS}]},
+            "sampling_params": {"max_tokens": 200},
+        }
+        drawing = http.post("/asample", json=drawn).json()["request_id"]
         now[0] = 200.0
         other = begin()
         assert "maximum number of LoRA adapters (1)" in make(other)["error"]
         now[0] = 301.0
         assert http.post("/session_heartbeat", json={"session_id": other}).status_code == 200
+        ended = http.post("/retrieve_future", json={"request_id": drawing}).json()
+        assert ended["category"] == "server"
+        assert "its client was silent for longer than 300 s" in ended["error"]
         assert make(other, 1)["type"] == "create_model"
         assert http.post("/session_heartbeat", json={"session_id": silent}).status_code == 404
         http.close()

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -16,14 +17,28 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
 
-from hillclimb.spec.training.learner import LoraSpec
-
 _ADAPTER = "default"
 _FACTOR = re.compile(rf"^(.+)\.lora_([AB])\.{_ADAPTER}\.weight$")
 _BASE = ".base_layer.weight"
 
 
-def add_adapters(model: Qwen3ForCausalLM, spec: LoraSpec, *, seed: int) -> None:
+class AdapterShape(Protocol):
+    """Rank, scale and layers of an adapter: a run's `LoraSpec` is one."""
+
+    @property
+    def rank(self) -> int:
+        """Rank of the two factors."""
+
+    @property
+    def alpha(self) -> int:
+        """The product of the factors is scaled by alpha / rank."""
+
+    @property
+    def target_modules(self) -> tuple[str, ...]:
+        """Last parts of the names of the adapted layers."""
+
+
+def add_adapters(model: Qwen3ForCausalLM, spec: AdapterShape, *, seed: int) -> None:
     """Put float32 adapters beside the targeted layers, in place, and freeze everything else.
 
     The first factor is drawn from `seed`, the second is 0: the policy is unchanged at first.
@@ -50,7 +65,21 @@ def adapters_off(model: torch.nn.Module) -> Iterator[None]:
             layer._disable_adapters = False  # noqa: SLF001
 
 
-def merged(tensors: Mapping[str, torch.Tensor], spec: LoraSpec) -> dict[str, torch.Tensor]:
+def adapted_weight(layer: torch.nn.Module) -> torch.Tensor:
+    """Return a linear layer's weight with its adapter, if it has one that is not disabled.
+
+    For a layer whose weight is used without a call of it. With an adapter it is a new tensor of the
+    weight's size, through which gradients reach the factors.
+    """
+    weight: torch.Tensor = layer.weight  # type: ignore[assignment]
+    if not isinstance(layer, BaseTunerLayer) or layer.disable_adapters:
+        return weight
+    first, second = (getattr(layer, f"lora_{x}")[_ADAPTER].weight for x in "AB")
+    scale: float = layer.scaling[_ADAPTER]  # type: ignore[index]
+    return weight + scale * second @ first
+
+
+def merged(tensors: Mapping[str, torch.Tensor], spec: AdapterShape) -> dict[str, torch.Tensor]:
     """Merge float32 adapters into the weights, under transformers' names: W + alpha/r x B A."""
     weights: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
@@ -75,14 +104,14 @@ def factors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
-def save_adapter(factors: Mapping[str, torch.Tensor], spec: LoraSpec, directory: Path) -> None:
+def save_adapter(factors: Mapping[str, torch.Tensor], spec: AdapterShape, directory: Path) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors` as peft does and vLLM reads."""
     directory.mkdir(parents=True, exist_ok=True)
     save_file(dict(factors), directory / "adapter_model.safetensors", metadata={"format": "pt"})
     _config(spec).save_pretrained(str(directory))
 
 
-def _config(spec: LoraSpec) -> LoraConfig:
+def _config(spec: AdapterShape) -> LoraConfig:
     return LoraConfig(
         task_type="CAUSAL_LM",
         r=spec.rank,

@@ -10,6 +10,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from trainer.inputs.model.directory import check_supported
+from trainer.learners.model.adapters import adapted_weight
 from trainer.learners.model.attention import NAME as PREFIX_GROUP_ATTENTION
 from trainer.learners.model.scoring import token_logprobs
 from trainer.learners.packing.packing import MicroBatch
@@ -42,7 +43,7 @@ class PolicyModule(torch.nn.Module):
         ).last_hidden_state
         return token_logprobs(
             hidden_1ND[0].index_select(0, micro.sources_A),
-            self.causal_lm.lm_head.weight,
+            adapted_weight(self.causal_lm.lm_head),
             micro.targets_A,
             micro.temperatures_A,
             chunk_tokens=self._chunk_tokens,

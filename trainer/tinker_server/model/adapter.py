@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from hillclimb.spec.training.learner import LoraSpec
 from trainer.algo.loss.action_tokens import ActionTokens
 from trainer.learners.model.adapters import add_adapters, factors, save_adapter
 from trainer.learners.model.policy import PolicyModule
@@ -24,6 +24,7 @@ from trainer.tinker_server.wire import Adam, Datum, Lora, LossInput
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
+UNEMBED = ("lm_head",)
 MAX_PACKED_TOKENS = 4096
 """Of one forward and backward pass; one datum may be longer."""
 _CHUNK_TOKENS = 1024
@@ -31,27 +32,41 @@ _STATE = ("step", "exp_avg", "exp_avg_sq")
 """AdamW's state of each weight."""
 
 
-def lora_spec(request: Lora, *, max_rank: int) -> LoraSpec:
-    """Return the LoRA settings of a request.
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Rank and layers of an adapter. The layers may be none but the head, unlike those of a run."""
+
+    rank: int
+    target_modules: tuple[str, ...]
+    alpha: int = ALPHA
+
+
+def layers_of(request: Lora, *, max_rank: int) -> Layers:
+    """Return rank and layers that a request names.
 
     Raises:
-        RequestRefused: a rank above the limit, or a head that cannot be adapted.
+        RequestRefused: a rank above the limit, or no layer.
     """
     if request.rank > max_rank:
         raise RequestRefused(f"this server allows ranks up to {max_rank}, not {request.rank}")
-    if request.train_unembed:
-        raise RequestRefused("this server adapts no head: pass train_unembed=False")
-    modules = (ATTENTION if request.train_attn else ()) + (MLP if request.train_mlp else ())
-    return LoraSpec.model_validate(
-        {"rank": request.rank, "alpha": ALPHA, "target_modules": modules}
+    modules = (
+        (ATTENTION if request.train_attn else ())
+        + (MLP if request.train_mlp else ())
+        + (UNEMBED if request.train_unembed else ())
     )
+    if not modules:
+        raise RequestRefused("nothing would be trained: set train_attn, train_mlp or train_unembed")
+    return Layers(request.rank, modules)
 
 
 class Adapter:
     """One model of a client. Its methods block, and only one may run at a time."""
 
-    def __init__(self, base: BaseModel, lora: LoraSpec, *, seed: int) -> None:
+    def __init__(self, base: BaseModel, lora: Layers, *, seed: int) -> None:
         model = base.copy()
+        # The head's adapter is the head's alone: an embedding that shares its weight stays as it
+        # is, as with peft, which warns of such a pair, since merging would change both.
+        model.config.tie_word_embeddings = False
         add_adapters(model, lora, seed=seed)
         self.lora = lora
         self._base = base

@@ -21,6 +21,10 @@ MAX_ENGINES = 3
 """Most engines of the pool when idle; each has a copy of the model."""
 
 
+_NOTHING = Sample(token_ids=(), logprobs=(), stopped=False, weight_versions=())
+"""The sample of a request for no tokens."""
+
+
 @dataclass(slots=True)
 class _PooledEngine:
     engine: TorchEngine
@@ -41,21 +45,27 @@ class SamplerPool:
         """Return the answer to a sample request, in the protocol's format.
 
         Raises:
-            RequestRefused: it needs a feature that this server lacks, or too many tokens.
+            RequestRefused: it needs a feature that this server lacks, too many tokens, or tokens
+                that the model does not have.
+            EngineError: the engine stopped meanwhile.
         """
         prompt = request.prompt.tokens
-        _check(request)
+        self._check(request)
         params = self._params(request.sampling_params, len(prompt))
         async with self._engine(adapter) as engine:
             answer: dict[str, Any] = {"type": "sample"}
             if request.prompt_logprobs:
                 scores = (await engine.logprobs(prompt)).tolist() if len(prompt) > 1 else []
                 answer["prompt_logprobs"] = [None, *scores]
-            drawing = (
-                self._draw(engine, f"{request_id}/{index}", prompt, _seeded(params, index))
-                for index in range(request.num_samples)
-            )
-            answer["sequences"] = [_sequence(each) for each in await asyncio.gather(*drawing)]
+            if params.max_new_tokens:
+                drawing = (
+                    self._draw(engine, f"{request_id}/{index}", prompt, _seeded(params, index))
+                    for index in range(request.num_samples)
+                )
+                samples = await asyncio.gather(*drawing)
+            else:
+                samples = [_NOTHING] * request.num_samples
+            answer["sequences"] = [_sequence(each) for each in samples]
         return answer
 
     async def close(self) -> None:
@@ -74,6 +84,18 @@ class SamplerPool:
         finally:
             engine.release(session)
 
+    def _check(self, request: AskSample) -> None:
+        """Refuse what no engine may get: one that stops fails the samples of all its clients."""
+        if request.topk_prompt_logprobs:
+            raise RequestRefused(
+                "this server scores the prompt's own tokens only: leave topk_prompt_logprobs out"
+            )
+        vocab_size = self._base.config.vocab_size
+        if not all(0 <= token < vocab_size for token in request.prompt.tokens):
+            raise RequestRefused(
+                f"a token of the prompt is none of the {vocab_size} of {self._base.name}"
+            )
+
     def _params(self, request: SampleRequest, prompt_length: int) -> SamplingParams:
         room = self._options.max_length - prompt_length
         if request.top_k > 0:
@@ -90,7 +112,7 @@ class SamplerPool:
             )
         return SamplingParams(
             temperature=request.temperature,
-            max_new_tokens=min(request.max_tokens or room, room),
+            max_new_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
             top_p=request.top_p,
             stop_token_ids=tuple(int(each) for each in stop),
             seed=request.seed if request.seed is not None else secrets.randbits(62),
@@ -112,15 +134,11 @@ class SamplerPool:
 
     async def _end_idle(self) -> None:
         idle = [key for key, pooled in self._engines.items() if not pooled.num_users]
-        for key in idle[: max(0, len(self._engines) - MAX_ENGINES)]:
-            await self._engines.pop(key).engine.close()
-
-
-def _check(request: AskSample) -> None:
-    if request.topk_prompt_logprobs:
-        raise RequestRefused(
-            "this server scores the prompt's own tokens only: leave topk_prompt_logprobs out"
-        )
+        excess = idle[: max(0, len(self._engines) - MAX_ENGINES)]
+        # All leave the pool before the first is awaited: meanwhile other requests end engines too,
+        # and none may take up one that is about to be closed.
+        for pooled in [self._engines.pop(key) for key in excess]:
+            await pooled.engine.close()
 
 
 def _seeded(params: SamplingParams, index: int) -> SamplingParams:

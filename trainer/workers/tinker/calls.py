@@ -77,6 +77,15 @@ def status_of(fault: BaseException) -> int | None:
     return None
 
 
+def is_full(fault: BaseException | None) -> bool:
+    """Tell whether a server refused an adapter because it trains as many as it can.
+
+    `hillclimb tinker serve` and SkyRL 0.3.0 say so in these words; the protocol has no others.
+    """
+    is_failure = isinstance(fault, tinker.RequestFailedError)
+    return is_failure and "maximum number of lora adapters" in str(fault).lower()
+
+
 def _refusal(fault: BaseException) -> str:
     """Return the server's message without the SDK's wrapping; it never holds the key."""
     if status_of(fault) in _KEY_REFUSED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import tinker
@@ -24,8 +24,15 @@ _SEEDS = 2**31
 class TinkerEngine:
     """An `Engine` whose requests go to a server, which batches them and keeps its own caches."""
 
-    def __init__(self, *, timeout_s: float, max_length: int) -> None:
-        """Wait for weights (`take`); a prompt with its answer has at most `max_length` tokens."""
+    def __init__(
+        self, *, timeout_s: float, max_length: int, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """Wait for weights (`take`); a prompt with its answer has at most `max_length` tokens.
+
+        `check` raises before each sample once the model in training is lost: samples could go on,
+        and nothing would learn from them.
+        """
+        self._check = check
         self._timeout_s = timeout_s
         self._max_length = max_length
         self._client: tinker.SamplingClient | None = None
@@ -60,6 +67,7 @@ class TinkerEngine:
 
         Raises:
             SpecError: the server refuses such a request for good.
+            LearnerError: the model in training is lost.
             EngineError: the prompt does not fit the context, or the server did not answer.
             SampleUnusable: it answered without what training needs.
         """
@@ -69,6 +77,7 @@ class TinkerEngine:
                 f"a prompt of {len(prompt_ids)} tokens and {params.max_new_tokens} new ones do not"
                 f" fit the context of {self._max_length}"
             )
+        self._check()
         client, version = self._ready(), self._version
         with self._in_flight():
             response = await awaited(

@@ -94,7 +94,9 @@ def _num_parameters(factory: WorkerFactory) -> int:
 
 def _engine(factory: WorkerFactory, service: TinkerService) -> TinkerEngine:
     return TinkerEngine(
-        timeout_s=service.timeout_s, max_length=factory.spec.rollout.max_sequence_length
+        timeout_s=service.timeout_s,
+        max_length=factory.spec.rollout.max_sequence_length,
+        check=service.watch.check,
     )
 
 

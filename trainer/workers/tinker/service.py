@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,8 +17,9 @@ from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
 from hillclimb.spec.backend.tinker import TinkerSpec
 from trainer.errors import LearnerError, SpecError, TrainerError
 from trainer.workers.tinker.account import TinkerAccount
-from trainer.workers.tinker.calls import aside, blocking
+from trainer.workers.tinker.calls import aside, blocking, is_full
 from trainer.workers.tinker.sdk_clients import close_on_own_loop
+from trainer.workers.tinker.watch import SessionWatch
 
 TELEMETRY = "TINKER_TELEMETRY"
 """Variable that turns the SDK's reports on its process off (0); an operator's value stays."""
@@ -25,6 +27,10 @@ CLOSE_S = 10.0
 """Deadline of unloading a model (seconds)."""
 LATE_S = 10.0
 """Silence of a server after which the trainer logs that it waits for it (seconds)."""
+HEARTBEAT_S = 10.0
+"""Deadline of one heartbeat (seconds)."""
+PLACE_POLL_S = 5.0
+"""Pause between two requests for a place on a server that is full (seconds)."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -63,6 +69,8 @@ class TinkerService:
         self.request = request
         self.timeout_s = request.tinker.call_timeout_s
         self._training: tinker.TrainingClient | None = None
+        self.watch = SessionWatch(self._send_heartbeat)
+        """Watches the session from the moment on at which there is a model to lose."""
         self.client = tinker.ServiceClient(
             user_metadata={"run": request.name}, api_key=account.key, base_url=account.base_url
         )
@@ -88,12 +96,31 @@ class TinkerService:
     def make_training(self) -> tinker.TrainingClient:
         """Make a new adapter on the server; it ends with the session.
 
+        A server that is full has the deadline of a call for it: a place gets free when another
+        client ends, and minutes after one was killed.
+
         Raises:
             SpecError: the server has no such model or rank.
-            LearnerError: the server is full, or does not answer.
+            LearnerError: the server stays full, or does not answer.
         """
+        deadline, is_reported = time.monotonic() + self.timeout_s, False
+        while True:
+            try:
+                self._training = self._create_training()
+                break
+            except TrainerError as refused:
+                if not is_full(refused.__cause__) or time.monotonic() + PLACE_POLL_S > deadline:
+                    raise
+                if not is_reported:
+                    _log.warning("waiting up to %g s for a place: %s", self.timeout_s, refused)
+                    is_reported = True
+            time.sleep(PLACE_POLL_S)
+        self.watch.start()
+        return self._training
+
+    def _create_training(self) -> tinker.TrainingClient:
         request = self.request
-        self._training = self.blocking(
+        return self.blocking(
             f"an adapter of rank {request.tinker.lora_rank} on {request.base_model}",
             lambda: self.client.create_lora_training_client(
                 base_model=request.base_model,
@@ -105,11 +132,11 @@ class TinkerService:
                 user_metadata={"run": request.name},
             ),
         )
-        return self._training
 
     def close(self) -> None:
         """Unload the adapter and end the session; an unreachable server is no error."""
         training, self._training = self._training, None
+        self.watch.stop()
         try:
             if training is not None:
                 blocking("the end of the session", LearnerError, CLOSE_S, lambda: _unload(training))
@@ -118,6 +145,18 @@ class TinkerService:
         finally:
             # A session without a training client, as an evaluation has, sends heartbeats too.
             self.client.holder.close()  # type: ignore[no-untyped-call]
+
+    def _send_heartbeat(self) -> None:
+        """Send one heartbeat, without the SDK's retries."""
+        holder = self.client.holder
+
+        async def send() -> None:
+            with holder.aclient(ClientConnectionPoolType.SESSION) as client:
+                await client.service.session_heartbeat(
+                    session_id=holder.get_session_id(), max_retries=0, timeout=HEARTBEAT_S
+                )
+
+        holder.run_coroutine_threadsafe(send()).result(2 * HEARTBEAT_S)
 
     def _models(self, url: str) -> types.GetServerCapabilitiesResponse:
         """Query the server's models; one that is still starting has the whole deadline."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -199,22 +201,32 @@ def test_a_model_rank_or_context_that_the_server_has_not_is_refused_with_what_it
     service = open_service(url, lora_rank=512)
     with pytest.raises(SpecError, match="ranks up to 64, not 512"):
         make_learner(service)
-    service = open_service(url, train_unembed=True)
-    with pytest.raises(SpecError, match="adapts no head"):
-        make_learner(service)
 
 
-def test_a_server_that_is_full_is_no_fault_of_the_spec(tmp_path: Path) -> None:
+def test_a_full_server_has_until_the_deadline_for_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     write_model(tmp_path / "model")
     with tinker_server(tmp_path / "model", tmp_path / "state", max_models=1) as url:
         first = open_service(url)
         make_learner(first)
-        second = open_service(url)
+        hasty = open_service(url, call_timeout_s=60.0)
+        monkeypatch.setattr("trainer.workers.tinker.service.PLACE_POLL_S", 61.0)
         with pytest.raises(LearnerError, match="maximum number of LoRA adapters"):
-            make_learner(second)
-        # Who leaves gives the place back at once.
-        first.close()
-        make_learner(second)
+            make_learner(hasty)
+        hasty.close()
+        monkeypatch.setattr("trainer.workers.tinker.service.PLACE_POLL_S", 0.05)
+        second = open_service(url)
+        with ThreadPoolExecutor() as pool:
+            making = pool.submit(make_learner, second)
+            deadline = time.monotonic() + 60.0
+            while "waiting up to 300 s for a place" not in caplog.text:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert not making.done()
+            # Who leaves gives the place back at once.
+            first.close()
+            making.result(60.0)
         second.close()
 
 
