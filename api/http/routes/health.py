@@ -49,10 +49,10 @@ def ready(services: ServicesDep) -> ReadyPayload:
 
 def _database_fault(services: Services) -> str | None:
     try:
-        revision = services.database.revision()
+        schema = services.database.schema()
     except OperationalError:
         return "The database does not respond."
-    return revision_fault(revision)
+    return revision_fault(schema)
 
 
 def _broker_fault(services: Services) -> str | None:
