@@ -5,13 +5,16 @@ that a caller put into the configuration is the owner's, and no role is changed.
 """  # noqa: INP001
 
 import os
+import sys
+from typing import Any
 
 from alembic import context
+from alembic.script.revision import ResolutionError
 from alembic.util import CommandError
-from sqlalchemy import create_engine, pool, text
+from sqlalchemy import Connection, create_engine, pool, text
 
 from api.tables import Base
-from api.tables.database import outdated_fault, read_revision
+from api.tables.database import has_history, outdated_fault, read_schema, revision_fault
 from api.tables.service_role import OWNER_URL_VARIABLE, grant
 
 MIGRATION_LOCK = 0x48494C4C
@@ -30,15 +33,48 @@ def run() -> None:
     engine = create_engine(url, poolclass=pool.NullPool)
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
-        fault = outdated_fault(read_revision(connection))
+        schema = read_schema(connection)
+        fault = outdated_fault(schema.revision)
         if fault is not None:
             raise CommandError(fault)
-        context.configure(
-            connection=connection, target_metadata=Base.metadata, compare_server_default=True
-        )
-        context.run_migrations()
+        if schema.revision is not None and not _is_known(schema.revision):
+            if fault := revision_fault(schema):
+                raise CommandError(fault)
+            sys.stderr.write(f"{schema.revision} is newer than this version: nothing to migrate\n")
+        else:
+            _migrate(connection)
         if service_url is not None:
             grant(connection, service_url)
+
+
+def _migrate(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=Base.metadata,
+        compare_server_default=True,
+        on_version_apply=record,
+    )
+    context.run_migrations()
+
+
+def _is_known(revision: str) -> bool:
+    try:
+        return context.script.get_revision(revision) is not None
+    except (CommandError, ResolutionError):
+        return False
+
+
+def record(*, ctx: Any, step: Any, **_: object) -> None:  # noqa: ANN401 (Alembic's own types)
+    """Keep `schema_revisions` at what the database has gone through, since there is that table."""
+    connection: Connection = ctx.connection
+    if not has_history(connection):
+        return
+    statement = (
+        "INSERT INTO schema_revisions (revision) VALUES (:revision)"
+        if step.is_upgrade
+        else "DELETE FROM schema_revisions WHERE revision = :revision"
+    )
+    connection.execute(text(statement), {"revision": step.up_revision_id})
 
 
 run()

@@ -35,6 +35,7 @@ from hillclimb.protocol.launch import (
     RegisterRunner,
     RunnerCommand,
 )
+from hillclimb.spec.rules.unknown_keys import keys_at_default
 
 
 def register(session: Session, project_id: str, body: RegisterRunner, *, now: datetime) -> Runner:
@@ -132,6 +133,7 @@ def claim(
         attempt_token=token,
         ingest_url=ingest_url,
         spec=spec,
+        at_default=keys_at_default(spec),
         resume_from=attempt.resume_from,
         secrets=secrets,
         traceparent=attempts.trace_claim(session, run, attempt, now=now),

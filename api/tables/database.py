@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, NullPool, QueuePool, create_engine, event, text
 from sqlalchemy.orm import Session, sessionmaker
@@ -26,10 +27,20 @@ PROBE_TIMEOUT_S = 2
 """Limit of connecting, and of a statement, where only readiness waits for the answer."""
 IDLE_IN_TRANSACTION_S = 60
 """PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
-SCHEMA_REVISION = "1024"
-"""The Alembic revision that this code requires."""
+SCHEMA_REVISION = "1027"
+"""The Alembic revision that this code requires, or one that descends from it."""
 OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
 """Revisions of the tables before 2026-11-23: no migration leads from them to this version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """The state of a database's tables."""
+
+    revision: str | None
+    """Null where it was never migrated."""
+    earlier: frozenset[str] = frozenset()
+    """Revisions whose code can read it; empty before revision 1027."""
 
 
 def outdated_fault(revision: str | None) -> str | None:
@@ -45,21 +56,33 @@ def outdated_fault(revision: str | None) -> str | None:
     )
 
 
-def revision_fault(revision: str | None) -> str | None:
-    """Return why this code cannot use a database at `revision`; null where it can."""
-    if revision == SCHEMA_REVISION:
+def revision_fault(schema: Schema) -> str | None:
+    """Return why this code cannot use a database with that schema; null where it can.
+
+    A newer schema that went through this code's revision only has more than the code knows: during
+    an update, processes of the earlier version go on with it.
+    """
+    if schema.revision == SCHEMA_REVISION or SCHEMA_REVISION in schema.earlier:
         return None
-    return outdated_fault(revision) or (
-        f"The database is at revision {revision}, not {SCHEMA_REVISION}: run migrations."
+    return outdated_fault(schema.revision) or (
+        f"The database is at revision {schema.revision}, not {SCHEMA_REVISION}: run migrations."
     )
 
 
-def read_revision(connection: Connection) -> str | None:
-    """Return the revision a database is at; null for one that was never migrated."""
+def has_history(connection: Connection) -> bool:
+    """Return True for a database that records its revisions."""
+    return connection.scalar(text("SELECT to_regclass('schema_revisions')::text")) is not None
+
+
+def read_schema(connection: Connection) -> Schema:
+    """Return which revision a database is at, and which it has gone through."""
     if connection.scalar(text("SELECT to_regclass('alembic_version')::text")) is None:
-        return None
+        return Schema(revision=None)
     revision: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return revision
+    if not has_history(connection):
+        return Schema(revision=revision)
+    earlier = connection.scalars(text("SELECT revision FROM schema_revisions"))
+    return Schema(revision=revision, earlier=frozenset(earlier))
 
 
 class Database:
@@ -121,13 +144,13 @@ class Database:
         assert isinstance(pool, QueuePool)
         return pool.checkedout() < self.pool_size
 
-    def revision(self) -> str | None:
-        """Return the revision the database is at; null for one that was never migrated.
+    def schema(self) -> Schema:
+        """Return the revision of the database, and those that it has gone through.
 
         Raises sqlalchemy.exc.OperationalError when the database does not respond.
         """
         with self._engine.connect() as connection:
-            return read_revision(connection)
+            return read_schema(connection)
 
     def close(self) -> None:
         """Close every pooled connection."""

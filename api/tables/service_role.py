@@ -12,6 +12,8 @@ from psycopg import Connection as Psycopg
 from sqlalchemy import Connection, make_url, text
 
 OWNER_URL_VARIABLE = "HILLCLIMB_OWNER_DATABASE_URL"
+OF_MIGRATIONS = ("alembic_version", "schema_revisions")
+"""Tables that only migrations write."""
 APPEND_ONLY = ("audit_records",)
 """Tables whose rows the service writes once and reads."""
 RIGHTS = "SELECT, INSERT, UPDATE, DELETE, MAINTAIN"
@@ -46,7 +48,7 @@ def grant(connection: Connection, url: str) -> None:
         f"GRANT USAGE ON SCHEMA public TO {role}",
         f"GRANT {RIGHTS} ON ALL TABLES IN SCHEMA public TO {role}",
         f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role}",
-        f"REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {role}",
+        *(f"REVOKE INSERT, UPDATE, DELETE ON {table} FROM {role}" for table in OF_MIGRATIONS),
         *(f"REVOKE UPDATE, DELETE ON {table} FROM {role}" for table in APPEND_ONLY),
     ]
     for statement in statements:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.documented import Documented
+from hillclimb.spec.rules.unknown_keys import KeyPath, without_unknown_defaults
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.section import WHOLE
 
@@ -16,11 +17,13 @@ _Count = Annotated[int, Field(strict=True), WHOLE]
 _Truth = Annotated[bool, Field(strict=True)]
 
 
-class _Wire(Documented):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class WireMessage(Documented):
+    """A message between processes that may be of different versions: unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class LaunchPlan(_Wire):
+class LaunchPlan(WireMessage):
     """Everything needed to start an attempt; the same for a runner and a cluster."""
 
     run_id: str
@@ -40,13 +43,24 @@ class LaunchPlan(_Wire):
     the operator's too. No other response contains them."""
     traceparent: str | None = None
     """Trace context of the attempt (W3C); null where the service does not trace."""
+    at_default: tuple[KeyPath, ...] = ()
+    """Keys of `spec` that have the defaults of the service's version: a runner that does not know
+    one of them leaves it out. Any other key that it does not know, it refuses."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out(cls, plan: Any) -> Any:  # noqa: ANN401 (before validation)
+        if isinstance(plan, dict) and isinstance(spec := plan.get("spec"), dict):
+            known = without_unknown_defaults(spec, plan.get("at_default"), model=RunSpec)
+            return plan | {"spec": known}
+        return plan
 
 
 class NodePlan(LaunchPlan):
     """Launch plan for a cluster's first node, returned for its bootstrap token."""
 
 
-class BootstrapClaim(_Wire):
+class BootstrapClaim(WireMessage):
     """A node's claim of its attempt, with the bootstrap token."""
 
     attempt_id: str
@@ -60,7 +74,7 @@ class BootstrapClaim(_Wire):
     """Nonce of a further node's process, which may repeat its claim; others of its rank may not."""
 
 
-class RegisterRunner(_Wire):
+class RegisterRunner(WireMessage):
     """Registration of a runner; the same name replaces its former registration."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
@@ -71,7 +85,7 @@ class RegisterRunner(_Wire):
     """Ids of attempts whose trainers it still runs (after a restart)."""
 
 
-class RegisteredRunner(_Wire):
+class RegisteredRunner(WireMessage):
     """The runner's id, heartbeat interval and lease."""
 
     runner_id: str
@@ -79,7 +93,7 @@ class RegisteredRunner(_Wire):
     lease_s: float
 
 
-class Heartbeat(_Wire):
+class Heartbeat(WireMessage):
     """Heartbeat of a runner, with the attempts that it currently runs."""
 
     attempts: tuple[str, ...]
@@ -89,9 +103,10 @@ class Heartbeat(_Wire):
 
 Action = Literal["stop", "kill"]
 """`stop`: checkpoint and exit (SIGTERM); `kill`: immediately (superseded or past its deadline)."""
+ACTIONS = get_args(Action)
 
 
-class RunnerCommand(_Wire):
+class RunnerCommand(WireMessage):
     """Command of the service about an attempt that the runner runs."""
 
     attempt_id: str
@@ -99,27 +114,41 @@ class RunnerCommand(_Wire):
     """`stop`: checkpoint and exit (SIGTERM); `kill`: at once (superseded or past its deadline)."""
 
 
-class HeartbeatReply(_Wire):
+class HeartbeatReply(WireMessage):
     """Commands for the runner; repeated until the attempt's end is reported."""
 
     commands: tuple[RunnerCommand, ...]
     lease_until: datetime
 
+    @field_validator("commands", mode="before")
+    @classmethod
+    def _leave_out(cls, commands: Any) -> Any:  # noqa: ANN401 (before validation)
+        """Leave out commands of a newer service."""
+        if not isinstance(commands, list):
+            return commands
+        return [c for c in commands if not isinstance(c, dict) or c.get("action") in ACTIONS]
 
-class NodeBeat(_Wire):
+
+class NodeBeat(WireMessage):
     """Heartbeat of a cluster's first node."""
 
     is_preparing: _Truth = False
     """True while the nodes assemble and are tested, before the trainer's start is due."""
 
 
-class NodeReply(_Wire):
+class NodeReply(WireMessage):
     """Command for the trainer of a cluster's first node; repeated until its end is reported."""
 
     action: Action | None
 
+    @field_validator("action", mode="before")
+    @classmethod
+    def _leave_out(cls, action: object) -> object:
+        """Ignore a command of a newer service."""
+        return action if action in ACTIONS or not isinstance(action, str) else None
 
-class EndReport(_Wire):
+
+class EndReport(WireMessage):
     """Report of a trainer's exit by its runner or node."""
 
     reason: ReasonCode

@@ -11,25 +11,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from hillclimb.protocol.launch import Action, EndReport
-from hillclimb.spec.documented import Documented
+from hillclimb.protocol.launch import Action, EndReport, WireMessage
 
 Nonce = Annotated[str, Field(min_length=16, max_length=64)]
 
 
-class _Note(Documented):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class NodeClaim(_Note):
+class NodeClaim(WireMessage):
     """`claim.json`: the job that claimed the attempt; any other job exits."""
 
     nonce: Nonce
 
 
-class NodeAlive(_Note):
+class NodeAlive(WireMessage):
     """`alive.json`: the job's heartbeat. Its clock is not trusted: only a rising `beat` counts."""
 
     nonce: Nonce
@@ -38,14 +33,14 @@ class NodeAlive(_Note):
     is_preparing: bool
 
 
-class NodeEnd(_Note):
+class NodeEnd(WireMessage):
     """`end.json`: the trainer has exited."""
 
     nonce: Nonce
     end: EndReport
 
 
-class NodeStop(_Note):
+class NodeStop(WireMessage):
     """`stop.json`: the service's command for the trainer."""
 
     action: Action

@@ -202,7 +202,7 @@ def node_file(attempt: int, name: NodeFile) -> str:
 class ExitRecord(BaseModel):
     """`exit.json`: written by the trainer just before it exits."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     reason: ReasonCode
     message: str
@@ -214,7 +214,7 @@ class ExitRecord(BaseModel):
 class PidRecord(BaseModel):
     """`pid.json`: identifies a process again after a restart of its owner."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     pid: int
     started_at: float

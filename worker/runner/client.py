@@ -16,6 +16,7 @@ from hillclimb.protocol.launch import (
     RegisterRunner,
 )
 from worker.runner.errors import (
+    PlanUnknown,
     RunnerUnknown,
     ServiceRefused,
     ServiceUnreachable,
@@ -55,9 +56,9 @@ class ServiceClient:
         return _parse(HeartbeatReply, answer)
 
     def claim(self, runner_id: str) -> LaunchPlan | None:
-        """Claim the next attempt to start; None when there is none."""
+        """Claim the next attempt to start; None when there is none. Raises PlanUnknown too."""
         answer = self._post(f"/v1/runners/{runner_id}/claim", None)
-        return _parse(LaunchPlan, answer) if answer.status_code == httpx.codes.OK else None
+        return _parse_plan(answer) if answer.status_code == httpx.codes.OK else None
 
     def report_end(self, runner_id: str, attempt_id: str, end: EndReport) -> None:
         """Report that a trainer has exited; idempotent."""
@@ -97,6 +98,23 @@ def _parse(model: type[Reply], answer: httpx.Response) -> Reply:
         return model.model_validate_json(answer.content)
     except ValidationError as error:
         raise ServiceUnreachable(f"the answer is no valid {model.__name__}") from error
+
+
+def _parse_plan(answer: httpx.Response) -> LaunchPlan:
+    try:
+        return LaunchPlan.model_validate_json(answer.content)
+    except ValidationError as error:
+        attempt_id = _json(answer).get("attempt_id")
+        if not isinstance(attempt_id, str):
+            raise ServiceUnreachable("the answer is no launch plan") from None
+        # Places alone: the error's own message would quote the plan, which has secrets.
+        places = (d["loc"] for d in error.errors(include_url=False, include_input=False))
+        keys = sorted({".".join(map(str, place)) for place in places})
+        message = (
+            f"The runner is of another version than the service, and does not know"
+            f" {', '.join(keys[:3])}: update it, or leave that out."
+        )
+        raise PlanUnknown(attempt_id, message) from None
 
 
 def _problem(answer: httpx.Response) -> str:

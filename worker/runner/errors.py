@@ -6,7 +6,8 @@ RunnerError
 ├── ServiceUnreachable       no answer, or an answer that says "later": try again
 └── ServiceRefused           an answer that will not change
     ├── TokenRefused         the service does not know our token: the runner exits
-    └── RunnerUnknown        the service does not know our registration: register again
+    ├── RunnerUnknown        the service does not know our registration: register again
+    └── PlanUnknown          a claimed attempt's plan is of a newer version: report its end
 """
 
 from __future__ import annotations
@@ -38,3 +39,11 @@ class TokenRefused(ServiceRefused):
 
 class RunnerUnknown(ServiceRefused):
     """The service does not know this runner's registration."""
+
+
+class PlanUnknown(ServiceRefused):
+    """The plan of a claimed attempt says what this version does not know."""
+
+    def __init__(self, attempt_id: str, message: str) -> None:
+        super().__init__(message)
+        self.attempt_id = attempt_id

@@ -19,10 +19,17 @@ from hillclimb.process.identity import kill_marked
 from hillclimb.process.redactor import Redactor, with_secrets
 from hillclimb.process.sweep import Sweeper
 from hillclimb.process.tail_upload import TailUploader
+from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import EndReport, Heartbeat, RegisteredRunner, RegisterRunner
 from hillclimb.stack.system import alive
 from worker.runner.client import ServiceClient
-from worker.runner.errors import RunnerUnknown, ServiceRefused, ServiceUnreachable, TokenRefused
+from worker.runner.errors import (
+    PlanUnknown,
+    RunnerUnknown,
+    ServiceRefused,
+    ServiceUnreachable,
+    TokenRefused,
+)
 from worker.runner.journal import ClaimedAttempt
 from worker.runner.settings import RunnerSettings
 from worker.runner.trainer_table import TrainerTable
@@ -155,7 +162,12 @@ class Runner:
                 self.table.stop(command.attempt_id)
 
     def _claim(self) -> None:
-        plan = self.client.claim(self._runner_id)
+        try:
+            plan = self.client.claim(self._runner_id)
+        except PlanUnknown as error:
+            end = EndReport(reason=ReasonCode.SPEC_REJECTED, message=str(error), last_trainer_seq=0)
+            self.client.report_end(self._runner_id, error.attempt_id, end)
+            raise
         if plan is not None:
             with tracing.span(f"start attempt {plan.attempt}", parent=plan.traceparent or ""):
                 self.table.start(plan)

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from api.clusters.cloud_worker import cloud_worker_warning
 from api.queue import BrokerUnreachable, TaskQueue
 from api.runs.journal import utc_now
-from api.tables.database import Database, read_revision, revision_fault
+from api.tables.database import Database, read_schema, revision_fault
 
 DEADLINE_S = 2.0
 """Longest time until an answer: a prober that waits as long for it knows why it gets none."""
@@ -82,7 +82,7 @@ class Readiness:
     def _database(self) -> Findings:
         try:
             with self.database.probe() as session:
-                if (fault := revision_fault(read_revision(session.connection()))) is not None:
+                if (fault := revision_fault(read_schema(session.connection()))) is not None:
                     return Findings(faults=(fault,))
                 warning = cloud_worker_warning(session, now=utc_now())
         except OperationalError:

@@ -32,6 +32,7 @@ from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.access.secrets.store import secrets_of
 from hillclimb.protocol.launch import BootstrapClaim, NodePlan
 from hillclimb.spec.rules.addresses import Hosts
+from hillclimb.spec.rules.unknown_keys import keys_at_default
 from hillclimb.spec.run import RunSpec
 
 CODE_PREFIX = "hcx_"
@@ -132,13 +133,15 @@ def admit(
 
 def node_plan(run: Run, attempt: Attempt) -> NodePlan:
     """Return the plan of a node, without its secrets; raises SpecOutdated."""
+    spec = spec_of(run)
     return NodePlan(
         run_id=run.id,
         attempt=attempt.number,
         attempt_id=attempt.id,
         attempt_token="",
         ingest_url="",
-        spec=spec_of(run),
+        spec=spec,
+        at_default=keys_at_default(spec),
         resume_from=attempt.resume_from,
     )
 

@@ -13,7 +13,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from api.tables import Base, Project
-from api.tables.database import SCHEMA_REVISION, Database, revision_fault
+from api.tables.database import SCHEMA_REVISION, Database, Schema, revision_fault
 from tests.fixtures.migrated import ROOT, Migrated, alembic_config
 
 
@@ -28,10 +28,10 @@ def test_migrating_up_leaves_no_difference_to_the_tables(
     url = make_database()
     configuration = alembic_config(url)
     database = Database(url)
-    assert database.revision() is None
+    assert database.schema().revision is None
     command.upgrade(configuration, "head")
     command.check(configuration)
-    assert database.revision() == SCHEMA_REVISION
+    assert database.schema().revision == SCHEMA_REVISION
     command.downgrade(configuration, "base")
     command.upgrade(configuration, "head")
     database.close()
@@ -48,8 +48,8 @@ def test_a_database_of_an_earlier_version_is_refused_with_the_way_to_export_it(
         session.execute(text("INSERT INTO alembic_version VALUES (:at)"), {"at": revision})
     with pytest.raises(CommandError, match=rf"\(revision {revision}\).*hillclimb datasets pull"):
         command.upgrade(alembic_config(url), "head")
-    assert database.revision() == revision
-    assert "git checkout fbee508" in (revision_fault(database.revision()) or "")
+    assert database.schema().revision == revision
+    assert "git checkout fbee508" in (revision_fault(database.schema()) or "")
     database.close()
 
 
@@ -75,8 +75,8 @@ def test_alembic_prints_the_refusal_as_one_sentence(make_database: Callable[...,
 
 
 def test_what_can_be_migrated_is_not_called_outdated() -> None:
-    assert revision_fault(SCHEMA_REVISION) is None
-    assert revision_fault(None) == (
+    assert revision_fault(Schema(revision=SCHEMA_REVISION)) is None
+    assert revision_fault(Schema(revision=None)) == (
         f"The database is at revision None, not {SCHEMA_REVISION}: run migrations."
     )
 
@@ -86,9 +86,9 @@ def test_every_top_level_table_belongs_to_a_project() -> None:
     below_a_run = {name for name, table in tables.items() if "run_id" in table.columns}
     below_a_run |= {name for name, table in tables.items() if "cluster_id" in table.columns}
     # The operator's own: which service this is, its people, what all projects learn of the
-    # clouds, and requests of Slack, whose senders may have no project yet.
+    # clouds, which schema this is, and requests of Slack, whose senders may have no project yet.
     operators = {"deployments", "orphaned_clusters", "people", "cloud_exclusions", "price_quotes"}
-    operators |= {"slack_requests"}
+    operators |= {"slack_requests", "schema_revisions"}
     for name in set(tables) - below_a_run - operators - {"projects"}:
         assert not tables[name].columns["project_id"].nullable, name
 
@@ -136,7 +136,7 @@ def test_a_stuck_transaction_holds_nobody_up_for_long(make_database: Callable[..
 def test_a_database_that_is_away_says_so() -> None:
     database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(OperationalError):
-        database.revision()
+        database.schema()
     database.close()
 
 

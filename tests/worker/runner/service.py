@@ -54,6 +54,8 @@ class ScriptedService:
         self.ends: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.forget_runner = False
+        self.novelties: dict[str, Any] = {}
+        """Keys of a newer version, in the spec of every plan."""
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.start()
@@ -115,7 +117,8 @@ class ScriptedService:
         if path.endswith("/claim"):
             if not self.plans:
                 return 204, {}
-            return 200, json.loads(self.plans.pop(0).model_dump_json())
+            sent = json.loads(self.plans.pop(0).model_dump_json())
+            return 200, {**sent, "spec": {**sent["spec"], **self.novelties}}
         assert path.endswith("/end"), path
         self.ends[path.split("/")[-2]] = body
         return 200, {}

@@ -294,6 +294,21 @@ def test_missing_trainer_python_ends_the_attempt_with_its_name(
     assert str(bench.folder / "python") in service.ends["att_1"]["message"]
 
 
+def test_a_plan_of_a_newer_service_ends_the_attempt_instead_of_the_queue(
+    bench: Bench, service: ScriptedService
+) -> None:
+    service.novelties = {"novelty": "attempt-token"}
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: "att_1" in service.ends)
+    assert service.ends["att_1"]["reason"] == "spec_rejected"
+    assert "does not know spec.novelty: update it" in service.ends["att_1"]["message"]
+    service.novelties = {}
+    service.plans.append(plan(service.url, attempt=2))
+    bench.until(lambda: "att_2" in service.ends)
+    assert service.ends["att_2"]["reason"] == "completed"
+
+
 def test_second_runner_in_the_same_directory_refuses(
     bench: Bench, service: ScriptedService
 ) -> None:

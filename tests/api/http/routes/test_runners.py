@@ -100,11 +100,16 @@ async def test_a_users_key_is_no_runners_key_and_the_other_way_round(
     assert (await client.get("/v1/runs", headers=RUNNER)).status_code == 403
 
 
-@pytest.mark.parametrize("field", ["name", "slots", "extra"])
+@pytest.mark.parametrize("field", ["name", "slots"])
 async def test_a_bad_registration_is_pointed_at(client: httpx.AsyncClient, field: str) -> None:
     answer = await client.post("/v1/runners", json={**BOX, field: -1}, headers=RUNNER)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert answer.json()["errors"][0]["pointer"] == f"/{field}"
+
+
+async def test_a_registration_of_a_newer_runner_is_taken(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/runners", json={**BOX, "novelty": 1}, headers=RUNNER)
+    assert answer.status_code == 200
 
 
 async def test_broken_json_of_a_runner_is_malformed(client: httpx.AsyncClient) -> None:
