@@ -35,6 +35,7 @@ from api.http.problems import (
 )
 from api.runs.errors import ForkRejected, SpecOutdated
 from api.tables.access.errors import LimitReached
+from api.tables.database import is_absence, why_unstorable
 from hillclimb.blobs.base import StoreError
 from hillclimb.protocol.spec_problems import SpecProblem, sentence_of
 
@@ -182,5 +183,10 @@ def _store_unavailable(request: Request, error: Exception) -> Response:
 
 
 def _unavailable(request: Request, error: Exception) -> Response:
+    if why_unstorable(error) is not None:
+        return _unstorable(request, error)
+    if isinstance(error, OperationalError) and not is_absence(error):
+        log.error("request %s failed", request.state.request_id, exc_info=error)
+        return respond(request, INTERNAL, "Internal error; it has been logged.")
     log.warning("request %s: the database is unavailable: %s", request.state.request_id, error)
     return respond(request, UNAVAILABLE, "The database does not respond; try again soon.")

@@ -101,6 +101,7 @@ from api.tables.access.errors import (
     QuotaExceeded,
     RateExceeded,
     SignInFailed,
+    TooManyStreams,
 )
 from api.tables.access.grants.charging import GrantExhausted
 from api.tables.access.grants.keys import AgentKeyNotFound, TooManyAgentKeys
@@ -369,6 +370,9 @@ KINDS: dict[type[Exception], Kind] = {
     SignInFailed: _kind(HTTPStatus.UNAUTHORIZED, "sign_in_failed", "The sign-in failed"),
     RateExceeded: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "rate_exceeded", "Too many requests", retryable=True
+    ),
+    TooManyStreams: _kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "too_many_streams", "Too many open streams", retryable=True
     ),
     QuotaExceeded: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "quota_exceeded", "A quota is used up", retryable=True

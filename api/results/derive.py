@@ -8,14 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
-from sqlalchemy import Table, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from api.results.evals.summary import summarise
 from api.runs.journal import Draft
 from api.tables import (
-    Base,
     Checkpoint,
     ComputeRecord,
     Eval,
@@ -24,6 +22,7 @@ from api.tables import (
     Run,
     StepSignalRecord,
 )
+from api.tables.bulk import upsert_rows
 from api.tables.results import QUALIFIED, REFUSED
 from hillclimb.protocol.events import (
     CheckpointDeleted,
@@ -71,18 +70,18 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
     """Write what the events measured, a table at a time; a repeat changes nothing."""
     key = {"run_id": run.id, "attempt": attempt}
     measured = [e for e in events if isinstance(e, StepCompleted | EvalCompleted)]
-    _upsert(session, Metric, (row for e in measured for row in _metrics(e, key)))
+    upsert_rows(session, Metric, (row for e in measured for row in _metrics(e, key)))
     rolled_out = [*measured, *(e for e in events if isinstance(e, ProbeCompleted))]
-    _upsert(session, OutcomeRecord, (row for e in rolled_out for row in _outcomes(e, key)))
+    upsert_rows(session, OutcomeRecord, (row for e in rolled_out for row in _outcomes(e, key)))
     steps = [e for e in events if isinstance(e, StepCompleted)]
     group_size = run.spec["rollout"]["n_samples_per_prompt"]
-    _upsert(session, StepSignalRecord, (r for e in steps for r in _signals(e, key, group_size)))
+    upsert_rows(session, StepSignalRecord, (r for e in steps for r in _signals(e, key, group_size)))
     # Figures without a single outcome, as of an old run's history, are metrics alone.
     evals = (e for e in events if isinstance(e, EvalCompleted) and e.outcomes)
-    _upsert(session, Eval, (_eval(each, key) for each in evals))
-    _upsert(session, ComputeRecord, (row for e in events for row in _ledger(e, key)))
+    upsert_rows(session, Eval, (_eval(each, key) for each in evals))
+    upsert_rows(session, ComputeRecord, (row for e in events for row in _ledger(e, key)))
     saved = [_checkpoint(e, key) for e in events if isinstance(e, CheckpointSaved)]
-    _upsert(session, Checkpoint, saved)
+    upsert_rows(session, Checkpoint, saved)
     for event in events:
         if isinstance(event, TrackingStarted) and event.url is not None:
             run.links = run.links | {event.tracker: event.url}
@@ -137,8 +136,11 @@ def _metrics(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
 
 
 def _outcomes(event: StepCompleted | EvalCompleted | ProbeCompleted, key: Row) -> Iterable[Row]:
+    # One look at them all, in the serialiser: a walk through every value costs as much again.
+    has_nul = "\\u0000" in event.model_dump_json(include={"outcomes"})
     for outcome in event.outcomes:
-        yield {**key, "step": event.step, **without_nul(outcome.model_dump(mode="json"))}
+        row = outcome.model_dump(mode="json")
+        yield {**key, "step": event.step, **(without_nul(row) if has_nul else row)}
 
 
 def _signals(event: StepCompleted, key: Row, group_size: int) -> Iterable[Row]:
@@ -194,16 +196,3 @@ def _change_checkpoint(session: Session, run_id: str, path: str, **values: objec
         .where(Checkpoint.run_id == run_id, Checkpoint.path == path)
         .values(values)
     )
-
-
-def _upsert(session: Session, model: type[Base], rows: Iterable[Row]) -> None:
-    """Insert rows; the last one for a primary key wins."""
-    table = model.__table__
-    assert isinstance(table, Table)
-    names = [column.name for column in table.primary_key]
-    unique = list({tuple(row[name] for name in names): row for row in rows}.values())
-    if not unique:
-        return
-    statement = insert(table)
-    new = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in names}
-    session.execute(statement.on_conflict_do_update(index_elements=names, set_=new), unique)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.runs.outbox import enqueue_for_event
 from api.tables import Run, RunEvent
+from api.tables.bulk import insert_rows
 from api.tables.ids import new_id
 
 CHANNEL = "hillclimb_events"
@@ -46,7 +47,7 @@ def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
     if not drafts:
         return run.last_seq
     first = run.last_seq + 1
-    session.execute(insert(RunEvent), [_row(run, first + i, d) for i, d in enumerate(drafts)])
+    insert_rows(session, RunEvent, [_row(run, first + i, d) for i, d in enumerate(drafts)])
     for seq, draft in enumerate(drafts if run.origin is None else (), start=first):
         enqueue_for_event(session, run, seq=seq, event_type=draft.type, data=draft.data)
     run.last_seq += len(drafts)

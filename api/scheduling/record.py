@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from api.results.derive import derive, to_draft
@@ -24,10 +25,12 @@ from api.scheduling.attempts import hash_token
 from api.scheduling.finalize import finalize_attempt
 from api.scheduling.limits.guards.watch import watch
 from api.tables import Attempt, Run
+from api.tables.database import why_unstorable
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import (
     ACCEPTED_SCHEMAS,
     Event,
+    EventRefused,
     IngestReply,
     PhaseStarted,
     PromptsRendered,
@@ -36,6 +39,7 @@ from hillclimb.protocol.events import (
     TrainerStarted,
     TrainerStarting,
 )
+from hillclimb.protocol.refused_events import refuse
 
 
 def record_push(
@@ -77,10 +81,8 @@ def record(
         attempt.last_trainer_seq = fresh[-1].trainer_seq
         attempt.last_event_at = now
         _begin(session, run, attempt, fresh, now=now)
-        _journal(session, run, attempt, fresh)
-        derive(session, run, attempt.number, fresh)
-        watch(session, run, attempt, fresh, now=now)
-        _follow_end(session, run, attempt, fresh[-1], now=now)
+        stored = _store(session, run, attempt, fresh, now=now)
+        _follow_end(session, run, attempt, stored[-1], now=now)
     return IngestReply(accepted=len(fresh), last_trainer_seq=attempt.last_trainer_seq)
 
 
@@ -113,6 +115,38 @@ def _begin(
         move(session, run, RunStatus.RUNNING, now=now)
     elif run.status == RunStatus.RUNNING.value and attempt.kill_requested_at is None:
         set_deadline(run, now=now)
+
+
+def _store(
+    session: Session, run: Run, attempt: Attempt, events: Sequence[Event], *, now: datetime
+) -> Sequence[Event]:
+    """Write the events and what follows from them, and return them as they are stored.
+
+    One that the database can never store is replaced by an `event.refused` under its number, found
+    by halving the batch: an attempt whose stream stood still at it would be lost.
+    """
+    try:
+        with session.begin_nested():
+            _journal(session, run, attempt, events)
+            derive(session, run, attempt.number, events)
+            watch(session, run, attempt, events, now=now)
+    except DBAPIError as error:
+        why = why_unstorable(error)
+        if why is None:
+            raise
+        if len(events) == 1:
+            if isinstance(events[0], EventRefused):
+                raise
+            return _store(session, run, attempt, [_refusal(events[0], why)], now=now)
+        middle = len(events) // 2
+        halves = (events[:middle], events[middle:])
+        return [e for half in halves for e in _store(session, run, attempt, half, now=now)]
+    return events
+
+
+def _refusal(event: Event, why: str) -> EventRefused:
+    sentence = f"The database cannot store it: {why}."
+    return refuse(event.model_dump_json().encode(), trainer_seq=event.trainer_seq, message=sentence)
 
 
 def _journal(session: Session, run: Run, attempt: Attempt, events: Sequence[Event]) -> None:

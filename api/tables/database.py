@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import psycopg
 from sqlalchemy import Connection, NullPool, QueuePool, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.tables.access import audit
@@ -31,6 +33,13 @@ SCHEMA_REVISION = "1027"
 """The Alembic revision that this code requires, or one that descends from it."""
 OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
 """Revisions of the tables before 2026-11-23: no migration leads from them to this version."""
+
+UNSTORABLE_CLASSES = frozenset({"22", "54"})
+"""Classes of SQLSTATE of values that PostgreSQL can never store: out of a column's range, longer
+than an index's row."""
+ABSENCE_CLASSES = frozenset({"08", "28", "40", "53", "55", "57", "58"})
+"""Classes of SQLSTATE that pass: no connection, no login, a deadlock, no memory or disk, a lock or
+a statement that took too long, a shutdown, an error of its system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +92,31 @@ def read_schema(connection: Connection) -> Schema:
         return Schema(revision=revision)
     earlier = connection.scalars(text("SELECT revision FROM schema_revisions"))
     return Schema(revision=revision, earlier=frozenset(earlier))
+
+
+def why_unstorable(error: Exception) -> str | None:
+    """Return PostgreSQL's words about a value that it can never store; null for another error."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    if not isinstance(cause, psycopg.Error):
+        return None
+    if (
+        not isinstance(cause, psycopg.DataError)
+        and _sqlstate_class(cause) not in UNSTORABLE_CLASSES
+    ):
+        return None
+    # The whole message would repeat the value, and name the statement.
+    return cause.diag.message_primary or str(cause).partition("\n")[0]
+
+
+def is_absence(error: DBAPIError) -> bool:
+    """Return True if the database did not respond, or will do later what it did not do now."""
+    state = _sqlstate_class(error.orig) if isinstance(error.orig, psycopg.Error) else ""
+    return not state or state in ABSENCE_CLASSES
+
+
+def _sqlstate_class(error: psycopg.Error) -> str:
+    """Return the first two characters of the SQLSTATE; none of an error without a server."""
+    return (error.sqlstate or "")[:2]
 
 
 class Database:

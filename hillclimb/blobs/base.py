@@ -3,6 +3,7 @@
 Errors:
     StoreError          an operation failed
     ├── BlobMissing     no blob under that key
+    │   └── KeyInvalid  there can be none: it is no key
     ├── StoreFull       no space, or over quota
     └── StoreRefused    retries cannot help: credentials, bucket, region, clock
 """
@@ -24,6 +25,10 @@ class StoreError(Exception):
 
 class BlobMissing(StoreError):
     """There is no blob under that key."""
+
+
+class KeyInvalid(BlobMissing):
+    """No blob can have that key."""
 
 
 class StoreFull(StoreError):
@@ -124,11 +129,11 @@ def checked_key(key: str) -> str:
     """Return `key` when it is a plain relative path.
 
     Raises:
-        StoreError: it is empty, absolute, has an empty, `.` or `..` segment, or characters that
+        KeyInvalid: it is empty, absolute, has an empty, `.` or `..` segment, or characters that
             cannot be written in a name or a listing.
     """
     segments = key.split("/")
     is_plain = "\\" not in key and "\x7f" not in key and all(char >= " " for char in key)
     if not is_plain or any(part in ("", ".", "..") for part in segments):
-        raise StoreError(f"not a blob key: {key!r}")
+        raise KeyInvalid(f"not a blob key: {key!r}")
     return key

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
@@ -14,6 +15,8 @@ from hillclimb.protocol.payloads.runs import RunSummary
 _ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_])")
 """Codes of colours and cursors, as the last lines of a trainer's log have them."""
 TERMINAL = ("succeeded", "failed", "cancelled")
+WARNING_TYPES = ("run.warning", "guard.tripped", "event.refused")
+"""Events that say what somebody may have to look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,12 +179,18 @@ def _validation(view: RunView, data: Mapping[str, Any]) -> RunView:
     return replace(view, findings=f"validation: {counts}")
 
 
-def _warning(view: RunView, data: Mapping[str, Any]) -> RunView:
-    return replace(view, warnings=(*view.warnings, str(data["message"])))
+def warning_of(kind: str, data: Mapping[str, Any]) -> str:
+    """Return the sentence of an event of one of `WARNING_TYPES`."""
+    message = str(data["message"])
+    if kind == "guard.tripped":
+        return f"guard {message}"
+    if kind == "event.refused":
+        return f"an event was not stored ({data['refused_type']}, step {data['step']}): {message}"
+    return message
 
 
-def _guard(view: RunView, data: Mapping[str, Any]) -> RunView:
-    return replace(view, warnings=(*view.warnings, f"guard {data['message']}"))
+def _warn(kind: str, view: RunView, data: Mapping[str, Any]) -> RunView:
+    return replace(view, warnings=(*view.warnings, warning_of(kind, data)))
 
 
 def _excluded(view: RunView, data: Mapping[str, Any]) -> RunView:
@@ -203,7 +212,7 @@ def _pass_rates(data: Mapping[str, Any], *, at_n: bool = False) -> dict[str, flo
     return {key: float(rate) for key, rate in rates.items() if rate is not None}
 
 
-_HANDLERS = {
+_HANDLERS: Mapping[str, Callable[[RunView, Mapping[str, Any]], RunView]] = {
     "run.status_changed": _status,
     "attempt.scheduled": _attempt,
     "attempt.rewound": _rewound,
@@ -214,6 +223,5 @@ _HANDLERS = {
     "probe.completed": _probe,
     "validation.completed": _validation,
     "validation.excluded": _excluded,
-    "run.warning": _warning,
-    "guard.tripped": _guard,
+    **{kind: partial(_warn, kind) for kind in WARNING_TYPES},
 }

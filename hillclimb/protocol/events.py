@@ -14,15 +14,16 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from hillclimb.protocol.end_reasons import ReasonCode
-from hillclimb.protocol.health import EnvHealth
+from hillclimb.protocol.environments import EnvHealth, EnvPrompts
 from hillclimb.protocol.outcomes import Detail, OutcomeRow
-from hillclimb.protocol.prompts import EnvPrompts
 from hillclimb.protocol.validation import TeacherUse, ValidationSummary
 from hillclimb.spec.documented import Documented
 from hillclimb.spec.section import EARLIEST, StorableTime
 
 EVENT_SCHEMA = 1
 ACCEPTED_SCHEMAS = (EVENT_SCHEMA, EVENT_SCHEMA - 1)
+EXCERPT_CHARACTERS = 1_000
+"""Longest excerpt of a refused event."""
 NUMBERING = ("trainer_seq", "at")
 """Fields that the journal sets when it writes an event; a stored event has both."""
 
@@ -395,6 +396,23 @@ class RunWarning(_Event):
     message: str
 
 
+class EventRefused(_Event):
+    """Stands under the number of an event that can never be stored, so that the stream goes on.
+
+    The whole event stays in the attempt's `events.jsonl` and in its segments in the blob store.
+    """
+
+    type: Literal["event.refused"] = "event.refused"
+    refused_type: Annotated[str, Field(max_length=100)]
+    """Type of the event; `unknown` where it cannot be read."""
+    message: Detail
+    """The sentence that says why it is refused."""
+    size_bytes: Annotated[int, Field(ge=0)]
+    """Of the whole event, as its sender wrote it."""
+    excerpt: Annotated[str, Field(max_length=EXCERPT_CHARACTERS)]
+    """The start of the event, as its sender wrote it."""
+
+
 class TrainerEnded(_Event):
     """The last event of an attempt."""
 
@@ -426,6 +444,7 @@ Event: TypeAlias = (
     | EnvDegraded
     | CurriculumReweighted
     | RunWarning
+    | EventRefused
     | TrainerEnded
 )
 
@@ -443,6 +462,12 @@ NumberedEvent: TypeAlias = Annotated[
 """An event as written by the journal."""
 EVENTS: TypeAdapter[Event] = TypeAdapter(NumberedEvent)
 """Validates one numbered event from JSON or python values."""
+
+
+def is_of_newer_schema(parsed: object) -> bool:
+    """Return True if parsed JSON is an event of a later version, of which little is known here."""
+    version = parsed.get("schema_version") if isinstance(parsed, dict) else None
+    return isinstance(version, int) and version > EVENT_SCHEMA
 
 
 class IngestBatch(BaseModel):

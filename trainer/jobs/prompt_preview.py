@@ -27,8 +27,8 @@ from hillclimb.environment.deadline import within
 from hillclimb.environment.errors import EnvAtCapacity
 from hillclimb.environment.prompt import with_prompt_of
 from hillclimb.environment.task import Task
+from hillclimb.protocol.environments import PromptText
 from hillclimb.protocol.events import PhaseStarted, PromptsRendered, RunWarning
-from hillclimb.protocol.prompts import PromptText
 from hillclimb.protocol.rundir import prompts_file
 from trainer.attempt.context import AttemptContext
 from trainer.envs.choose import choose_provider

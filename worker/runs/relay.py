@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 from sqlalchemy import func, select
-from sqlalchemy.exc import DataError
 
 from api.runs import store as runs
 from api.runs.errors import AttemptSuperseded, UnsupportedSchema
@@ -22,6 +21,7 @@ from api.scheduling.record import record
 from api.tables import Attempt, Run
 from hillclimb.blobs.base import BlobStore, StoreError
 from hillclimb.protocol.events import EVENTS, Event
+from hillclimb.protocol.refused_events import number_of, refuse
 from hillclimb.protocol.rundir import event_segment, run_key
 from worker.circuit_breaker import CircuitOpen
 from worker.context import WorkerContext
@@ -63,15 +63,15 @@ def sweep(context: WorkerContext, *, now: datetime | None = None) -> int:
 def recover_tail(context: WorkerContext, run_id: str, attempt: int, *, after: int) -> int:
     """Record the attempt's stored events that follow `after`; returns the count of new ones.
 
-    Each batch has a transaction of its own; none is open while the store is read. Events that
-    cannot be recorded are skipped: at its deadline the run goes on without them. Raises
-    StoreError.
+    Each batch has a transaction of its own; none is open while the store is read. Events of an
+    attempt that is not the newest, or of a newer schema, are skipped: at its deadline the run goes
+    on without them. Raises StoreError.
     """
     num_new = 0
     try:
         for batch in unseen_events(context.store, run_id, attempt, after=after):
             num_new += _record(context, run_id, attempt, batch)
-    except (AttemptSuperseded, UnsupportedSchema, DataError) as error:
+    except (AttemptSuperseded, UnsupportedSchema) as error:
         log.warning("events of run %s attempt %d are skipped: %s", run_id, attempt, error)
     if num_new:
         log.info("fetched %d events of run %s attempt %d", num_new, run_id, attempt)
@@ -119,12 +119,21 @@ def _segments(store: BlobStore, run_id: str, attempt: int) -> Sequence[str]:
 
 
 def _parse(blob: bytes, key: str) -> list[Event]:
-    """Parse a segment up to the first invalid line: the events after it would leave a gap."""
+    """Parse a segment; a line that is no event but has a number becomes an `event.refused`.
+
+    Stops before a line without a number (it is torn), since the events after it would leave a gap,
+    and before one of a newer schema.
+    """
     events: list[Event] = []
     for line in blob.splitlines():
         try:
             events.append(EVENTS.validate_json(line))
         except ValidationError as error:
+            number = number_of(line)
             log.warning("%s: line %d is no event: %s", key, len(events) + 1, error)
-            break
+            if number is None:
+                break
+            first = error.errors(include_url=False, include_input=False)[0]["msg"]
+            message = f"It is no event of this version: {first}."
+            events.append(refuse(line, trainer_seq=number, message=message))
     return events

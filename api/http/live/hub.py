@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from api.http.live.errors import ReadFailed
+from api.tables.access.errors import TooManyStreams
 from api.tables.access.identity import Principal
 
 QUEUE_BATCHES = 64
 """Batches a client may be behind before it must read the table itself."""
+PAUSE_PER_CLIENT_S = 0.0001
+LONGEST_PAUSE_S = 0.1
+"""A feed reads at most once in as long as a batch takes to reach all of its clients (some 50 µs
+each), twice over: a busy run's events then come in fewer batches, and its clients leave time for
+other requests. One client waits for nothing."""
+STREAMS_PER_KEY = 1_000
+"""Open streams of one key, or of one person, in this process."""
+RETRY_AFTER_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +61,20 @@ class Subscriber:
         self.caller = caller
         self.is_lagging = False
         self.is_closed = False
-        self._queue: asyncio.Queue[FrameBatch | None] = asyncio.Queue(queue_batches)
+        self._queue: deque[FrameBatch | None] = deque()
+        self._max_batches = queue_batches
+        self._waiter: asyncio.Future[None] | None = None
 
     def offer(self, batch: FrameBatch) -> None:
         """Add a batch, or mark the client as lagging when its queue is full."""
         if self.is_lagging:
             return
-        try:
-            self._queue.put_nowait(batch)
-        except asyncio.QueueFull:
+        if len(self._queue) >= self._max_batches:
             self.is_lagging = True
             self._replace_all()
+        else:
+            self._queue.append(batch)
+            self._wake()
 
     def close(self) -> None:
         """Wake the client to end its stream."""
@@ -74,12 +87,24 @@ class Subscriber:
 
     async def next(self, timeout_s: float) -> FrameBatch | None:
         """Return the next batch, or `None` when a flag changed; raises TimeoutError."""
-        return await asyncio.wait_for(self._queue.get(), timeout_s)
+        if not self._queue:
+            # A future and a timer: `asyncio.wait_for` would make a task per event and client.
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._waiter
+            finally:
+                self._waiter = None
+        return self._queue.popleft()
 
     def _replace_all(self) -> None:
-        while not self._queue.empty():
-            self._queue.get_nowait()
-        self._queue.put_nowait(None)
+        self._queue.clear()
+        self._queue.append(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -96,6 +121,8 @@ class Feed:
     cursor: int | None = None
     is_dirty: bool = False
     task: asyncio.Task[None] | None = None
+    next_read_at: float = 0.0
+    """On the loop's clock."""
 
     def start(self, cursor: int) -> None:
         """Follow the run after `cursor`, unless the feed already does."""
@@ -113,6 +140,8 @@ class Feed:
     async def _pump(self, cursor: int) -> None:
         try:
             while self.is_dirty and self.clients:
+                await self._pause()
+                # Wake-ups of the pause are served by the read that follows.
                 self.is_dirty = False
                 batch = await self.read(self.run_id, cursor)
                 if batch.is_empty and not batch.ended:
@@ -130,15 +159,39 @@ class Feed:
         finally:
             self.task = None
 
+    async def _pause(self) -> None:
+        """Wait until the clients have had time for the batch before."""
+        loop = asyncio.get_running_loop()
+        if (wait_s := self.next_read_at - loop.time()) > 0:
+            await asyncio.sleep(wait_s)
+        pause_s = min(LONGEST_PAUSE_S, PAUSE_PER_CLIENT_S * len(self.clients))
+        self.next_read_at = loop.time() + pause_s
+
 
 class Hub:
     """The feeds of this process, by run."""
 
-    def __init__(self, read: Read, *, queue_batches: int = QUEUE_BATCHES) -> None:
+    def __init__(
+        self,
+        read: Read,
+        *,
+        queue_batches: int = QUEUE_BATCHES,
+        streams_per_key: int = STREAMS_PER_KEY,
+    ) -> None:
         self.read = read
         self.is_closed = False
         self._queue_batches = queue_batches
+        self._streams_per_key = streams_per_key
+        self._num_streams: Counter[str] = Counter()
         self._feeds: dict[str, Feed] = {}
+
+    def admit(self, caller: Principal) -> None:
+        """Raise TooManyStreams if the caller has as many streams open as one may have."""
+        if self._num_streams[caller.limited_as] >= self._streams_per_key:
+            raise TooManyStreams(
+                f"This key has {self._streams_per_key} streams open: close one.",
+                retry_after_s=RETRY_AFTER_S,
+            )
 
     def join(self, run_id: str, caller: Principal | None = None) -> Subscriber:
         """Subscribe to a run; the client catches up, then calls `client.feed.start`.
@@ -148,6 +201,8 @@ class Hub:
         feed = self._feeds.setdefault(run_id, Feed(run_id=run_id, read=self.read))
         client = Subscriber(feed, queue_batches=self._queue_batches, caller=caller)
         feed.clients.add(client)
+        if caller is not None:
+            self._num_streams[caller.limited_as] += 1
         if self.is_closed:
             client.close()
         return client
@@ -156,6 +211,9 @@ class Hub:
         """Unsubscribe a client; the last one ends its feed."""
         feed = client.feed
         feed.clients.discard(client)
+        if client.caller is not None:
+            self._num_streams[client.caller.limited_as] -= 1
+            self._num_streams += Counter()  # forgets the callers without a stream
         if not feed.clients:
             self._feeds.pop(feed.run_id, None)
             if feed.task is not None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
+
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Send
 
 from api.http.live.errors import ReadFailed
 from api.http.live.frames import END, PING, RETRY
@@ -10,6 +15,32 @@ from api.http.live.hub import FrameBatch, Hub, Subscriber
 from api.tables.access.identity import Principal
 
 PING_INTERVAL_S = 15.0
+STALLED_S = 60.0
+"""A client that takes nothing for this long loses its stream: pings alone would wait that long for
+a place in its buffer."""
+
+log = logging.getLogger(__name__)
+
+
+class EventStream(StreamingResponse):
+    """A stream of frames that ends, without an end frame, when its client stops reading."""
+
+    media_type = "text/event-stream"
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the frames; the server closes the connection of a response that is incomplete."""
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(STALLED_S):
+                await send(message)
+
+        try:
+            await super().stream_response(send_in_time)
+        except TimeoutError:
+            log.warning("a client has read nothing for %g s: its stream ends", STALLED_S)
+            # Not left to the garbage collector: its place is free for another stream.
+            if isinstance(self.body_iterator, AsyncGenerator):
+                await self.body_iterator.aclose()
 
 
 async def follow(

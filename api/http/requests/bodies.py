@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import json
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from api.admission.campaigns.request import CampaignSpec
 from api.http.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
+from api.runs.errors import UnsupportedSchema
 from hillclimb.hardware.model.shipped import why_not_shipped
-from hillclimb.protocol.events import IngestBatch
+from hillclimb.protocol.events import EVENT_SCHEMA, IngestBatch, is_of_newer_schema
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
 from hillclimb.spec.rules.documents import repeated_key
 from hillclimb.spec.run import RunSpec
@@ -61,21 +63,30 @@ def parse_batch(body: bytes) -> IngestBatch:
     """Return the batch; raises Problem with one entry per mistake, or for invalid JSON.
 
     A trainer writes numbers as numbers: true or "1" for one is a mistake; 1.0 is an integer, as in
-    JSON Schema.
+    JSON Schema. Raises UnsupportedSchema for what a newer sender may well mean: it gives up only
+    what is invalid.
     """
     try:
-        return IngestBatch.model_validate_json(body, strict=True)
-    except ValidationError as error:
-        if not all(_is_whole(detail["input"]) for detail in error.errors(include_url=False)):
-            raise _refusal(error, spec=False) from error
-    try:
+        try:
+            return IngestBatch.model_validate_json(body, strict=True)
+        except ValidationError as error:
+            if not all(_is_whole(detail["input"]) for detail in error.errors(include_url=False)):
+                raise
         return IngestBatch.model_validate_json(body)
     except ValidationError as error:
+        if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
+            _refuse_newer(json.loads(body))
         raise _refusal(error, spec=False) from error
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, float) and value.is_integer()
+
+
+def _refuse_newer(batch: object) -> None:
+    events = batch.get("events") if isinstance(batch, dict) else None
+    if isinstance(events, list) and any(map(is_of_newer_schema, events)):
+        raise UnsupportedSchema(f"Its schema is newer than {EVENT_SCHEMA}, this service's.")
 
 
 def _refuse_nul(body: bytes) -> None:

@@ -55,5 +55,9 @@ class RateExceeded(LimitReached):
     """The key has sent too many requests."""
 
 
+class TooManyStreams(LimitReached):
+    """The key has too many streams of events open."""
+
+
 class QuotaExceeded(LimitReached):
     """The project has used up a quota."""

@@ -72,6 +72,11 @@ class Principal:
             return f"person:{self.email}"
         return f"key:{self.key_name}" if self.via is None else f"key:{self.key_name} {self.via}"
 
+    @property
+    def limited_as(self) -> str:
+        """Whose limits count: the key's, or those of the person in a project."""
+        return self.key_id or f"{self.project_id}/{self.person_id}"
+
     def require(self, scope: Scope) -> None:
         """Raise NotAllowed unless the caller has the scope."""
         if scope.value not in self.scopes:

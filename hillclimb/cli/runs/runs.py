@@ -28,7 +28,7 @@ from hillclimb.cli.terminal.console import (
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
-from hillclimb.client.run_view import plain
+from hillclimb.client.run_view import WARNING_TYPES, plain, warning_of
 from hillclimb.protocol.payloads.events import EventPage, EventPayload
 from hillclimb.protocol.payloads.results.reports import ReportPayload
 from hillclimb.protocol.payloads.runs import ResultPayload, RunSummary
@@ -138,9 +138,9 @@ def show(*, run_id: str, with_spec: bool, by: str, as_json: bool) -> None:
     with connect() as client:
         run = client.run(run_id)
         report = _report_or_none(client, run_id)
-        warnings = client.events(run_id, types="run.warning,guard.tripped", limit=MAX_WARNINGS)
+        warnings = client.events(run_id, types=",".join(WARNING_TYPES), limit=MAX_WARNINGS)
     if as_json:
-        sentences = [_sentence(event) for event in warnings.data]
+        sentences = [warning_of(event.type, event.data) for event in warnings.data]
         report_json = None if report is None else json_of(report)
         print_json(json_of(run) | {"report": report_json, "warnings": sentences})
         return
@@ -183,17 +183,12 @@ def warning_lines(events: Sequence[EventPayload]) -> Iterator[str]:
     """Yield a line per distinct warning, with its number and range of steps."""
     steps: dict[str, list[int | None]] = {}
     for event in events:
-        steps.setdefault(_sentence(event), []).append(event.data.get("step"))
+        steps.setdefault(warning_of(event.type, event.data), []).append(event.data.get("step"))
     for message, at in steps.items():
         known = [step for step in at if step is not None]
         where = f", steps {min(known)} to {max(known)}" if len(set(known)) > 1 else ""
         times = f" ({len(at)} times{where})" if len(at) > 1 else ""
         yield f"warning{times}: {message}"
-
-
-def _sentence(event: EventPayload) -> str:
-    message = str(event.data["message"])
-    return f"guard {message}" if event.type == "guard.tripped" else message
 
 
 def _instead_of_training(spec: dict[str, Any]) -> str:

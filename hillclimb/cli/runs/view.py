@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hillclimb.cli.terminal.console import duration, percent, styled_status, table
-from hillclimb.client.run_view import RunView
+from hillclimb.client.run_view import WARNING_TYPES, RunView
 from hillclimb.protocol.events import START_PHASES, start_line
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -106,7 +106,7 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
         return [f"eval at step {step} ({decoding}): {cells}", *([stop.sentence] if stop else [])]
     if kind in ("probe.completed", "validation.completed"):
         return [view.findings]
-    if kind in ("run.warning", "guard.tripped"):
+    if kind in WARNING_TYPES:
         return [f"warning: {view.warnings[-1]}"]
     return []
 

@@ -78,7 +78,11 @@ def test_warnings_are_kept_in_order() -> None:
     view = apply(RunView(run_id="run_1"), "run.warning", {"code": "dataset", "message": "a"})
     view = apply(view, "run.warning", {"code": "dataset_lint", "message": "b"})
     view = apply(view, "guard.tripped", {"message": "no_signal: c"})
-    assert view.warnings == ("a", "b", "guard no_signal: c")
+    refused = {"refused_type": "step.completed", "step": 4, "message": "Too large."}
+    view = apply(view, "event.refused", refused)
+    sentence = "an event was not stored (step.completed, step 4): Too large."
+    assert view.warnings == ("a", "b", "guard no_signal: c", sentence)
+    assert lines_of_event(view, "event.refused") == [f"warning: {sentence}"]
 
 
 def test_pass_at_n_is_kept_where_tasks_were_sampled_n_times() -> None:

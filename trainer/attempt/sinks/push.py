@@ -14,6 +14,7 @@ import httpx
 from pydantic import BaseModel
 
 from hillclimb.protocol.events import IngestReply
+from hillclimb.protocol.refused_events import refuse
 from trainer.attempt.sinks.tail import Tail
 
 MAX_EVENTS = 500
@@ -21,6 +22,9 @@ MAX_BYTES = 1_000_000
 REQUEST_TIMEOUT_S = 10.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
 SUPERSEDED = "attempt_superseded"
+AT_FAULT = {413: None, 400: "malformed", 422: "invalid"}
+"""Statuses, each with the service's code, of a batch that is refused for what it says, for good. A
+body that is too large for a proxy in between has no code."""
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +39,9 @@ class Push:
 
     The service replies with the last event it has stored, and sending continues after it, so no
     event is lost or counted twice. `on_superseded` is called once, from that thread, when a newer
-    attempt owns the run; nothing is sent afterwards.
+    attempt owns the run; nothing is sent afterwards. Everything is repeated but a batch that is
+    refused for what it says: that is halved until one event is left, which an `event.refused`
+    replaces under its number.
     """
 
     def __init__(
@@ -50,6 +56,7 @@ class Push:
         self._acknowledged = 0
         self._wait_s = FIRST_WAIT_S
         self._complaint = ""
+        self._max_events = MAX_EVENTS
         self._news = threading.Event()
         self._closing = threading.Event()
         self._stopped_sending = threading.Event()
@@ -83,7 +90,7 @@ class Push:
         self._client.close()
 
     def _batch(self) -> list[bytes]:
-        return self._tail.lines(max_bytes=MAX_BYTES, max_lines=MAX_EVENTS)
+        return self._tail.lines(max_bytes=MAX_BYTES, max_lines=self._max_events)
 
     def _try_to_send(self, lines: list[bytes]) -> None:
         try:
@@ -98,12 +105,13 @@ class Push:
         if numbers[-1] <= self._acknowledged:
             self._tail.advance(lines)
             return
-        reply = self._client.post(
-            self._url,
-            content=b'{"events":[' + b",".join(lines) + b"]}",
-            headers={"Content-Type": "application/json"},
-        )
-        if reply.is_client_error and _problem_code(reply) == SUPERSEDED:
+        reply = self._post(lines)
+        if _is_at_fault(reply) and len(lines) > 1:
+            self._max_events = len(lines) // 2
+            return
+        if _is_at_fault(reply):
+            reply = self._post([self._placeholder(lines[0], numbers[0], reply)])
+        if reply.is_client_error and _problem(reply).get("code") == SUPERSEDED:
             self._stopped_sending.set()
             self._on_superseded()
         elif reply.is_success:
@@ -111,9 +119,24 @@ class Push:
         else:
             self._back_off(f"HTTP {reply.status_code}: {reply.text[:200]}")
 
+    def _post(self, lines: list[bytes]) -> httpx.Response:
+        return self._client.post(
+            self._url,
+            content=b'{"events":[' + b",".join(lines) + b"]}",
+            headers={"Content-Type": "application/json"},
+        )
+
+    def _placeholder(self, line: bytes, number: int, reply: httpx.Response) -> bytes:
+        why = str(_problem(reply).get("detail", ""))
+        sentence = f"The service refused it with HTTP {reply.status_code}. {why}".rstrip()
+        refused = refuse(line, trainer_seq=number, message=sentence)
+        _log.warning("event %d (%s) is kept out: %s", number, refused.refused_type, sentence)
+        return refused.model_dump_json().encode()
+
     def _accept(self, lines: list[bytes], numbers: list[int], reply: IngestReply) -> None:
         """Advance past the stored events, or go back to the start if the service lost some."""
         self._wait_s, self._complaint = FIRST_WAIT_S, ""
+        self._max_events = min(MAX_EVENTS, 2 * self._max_events)
         self._acknowledged = reply.last_trainer_seq
         if reply.last_trainer_seq >= numbers[0]:
             stored = bisect_right(numbers, reply.last_trainer_seq)
@@ -136,10 +159,18 @@ class Push:
             self._closing.wait(wait)
 
 
-def _problem_code(reply: httpx.Response) -> str | None:
-    """Return the `code` of a problem+json body, if it has one."""
+def _is_at_fault(reply: httpx.Response) -> bool:
+    """Return True if the batch is refused for what it says, whenever it is sent."""
+    if reply.status_code not in AT_FAULT:
+        return False
+    code = AT_FAULT[reply.status_code]
+    return code is None or _problem(reply).get("code") == code
+
+
+def _problem(reply: httpx.Response) -> dict[str, object]:
+    """Return a problem+json body; empty for another one."""
     try:
         body = reply.json()
     except ValueError:
-        return None
-    return body.get("code") if isinstance(body, dict) else None
+        return {}
+    return body if isinstance(body, dict) else {}

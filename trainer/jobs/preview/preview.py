@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hillclimb.environment.base import EnvProvider
 from hillclimb.environment.task import Task
+from hillclimb.protocol.environments import PromptText
 from hillclimb.protocol.events import PhaseStarted
-from hillclimb.protocol.prompts import PromptText
 from trainer.attempt.context import AttemptContext
 from trainer.errors import DataError
 from trainer.inputs.model.sources import WITHOUT_WEIGHTS

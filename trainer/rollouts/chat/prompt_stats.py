@@ -9,7 +9,7 @@ from statistics import median
 
 from hillclimb.environment.base import ToolSpec
 from hillclimb.environment.task import Task
-from hillclimb.protocol.prompts import EnvPrompts, PromptText, TokenSpread
+from hillclimb.protocol.environments import EnvPrompts, PromptText, TokenSpread
 from trainer.rollouts.chat.chat import Chat
 from trainer.rollouts.chat.prompts import prompt_hash
 from trainer.rollouts.chat.wording import OWN_WORDING, Wording

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from hillclimb.protocol.health import EnvHealth, OperationHealth
+from hillclimb.protocol.environments import EnvHealth, OperationHealth
 from trainer.rollouts.operation import EnvOperation, Kind
 from trainer.rollouts.request import Rollout
 

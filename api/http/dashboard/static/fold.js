@@ -103,6 +103,8 @@ const WORDS = {
   "budget.extended": (data) => ({
     text: "Budget extended by " + [data.usd ? `$${data.usd.toFixed(2)}` : "", data.hours ? `${data.hours} h` : ""].filter(Boolean).join(" and ") }),
   "run.warning": (data) => ({ text: data.message, tone: "warn" }),
+  "event.refused": (data) => ({
+    text: `An event was not stored (${data.refused_type}, step ${data.step}): ${data.message}`, tone: "bad" }),
   "guard.tripped": (data) => ({
     text: `Guard ${data.message}` + ({ pause: "; the run pauses", stop: "; the run ends" }[data.action] ?? ""),
     tone: data.action === "alert" ? "warn" : "bad" }),

@@ -39,7 +39,7 @@ class Rates:
         """Take one request from the caller's bucket; raises RateExceeded when it is empty."""
         per_s = self.per_minute / 60
         size = max(1.0, per_s * BURST_S)
-        name = caller.key_id or f"{caller.project_id}/{caller.person_id}"
+        name = caller.limited_as
         with self._lock:
             now = self.clock()
             bucket = self._buckets.setdefault(name, Bucket(size, now))

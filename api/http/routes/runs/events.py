@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 
+from api.http.live.hub import Hub
 from api.http.live.reader import envelope
-from api.http.live.stream import follow
+from api.http.live.stream import EventStream, follow
+from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.tables import RunEvent
+from api.tables.access.errors import TooManyStreams
 from hillclimb.protocol.payloads.events import EventPage, EventPayload
 
 router = APIRouter(prefix="/v1/runs/{run_id}/events", tags=["events"], responses=PROBLEMS)
@@ -58,13 +60,14 @@ def list_events(
     "/stream",
     operation_id="stream_events",
     summary="Follow a run's events (SSE)",
-    response_class=StreamingResponse,
+    response_class=EventStream,
     responses={
         200: {
             "description": "Every event after `Last-Event-ID` or `after`, then new ones as they"
             " happen; `event: end` once the run has ended and all events are sent.",
             "content": {"text/event-stream": {"example": STREAM_EXAMPLE}},
-        }
+        },
+        **documented(KINDS[TooManyStreams]),
     },
 )
 def stream_events(
@@ -74,12 +77,14 @@ def stream_events(
     run_id: RunId,
     after: After = 0,
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
-) -> StreamingResponse:
+) -> EventStream:
     """Stream past events, then new ones; a client that reconnects sends its last `id`."""
     with open_run(services, caller, run_id):
         pass
-    frames = follow(request.app.state.hub, run_id, _position(last_event_id, after), caller=caller)
-    return StreamingResponse(frames, media_type="text/event-stream", headers=STREAM_HEADERS)
+    hub: Hub = request.app.state.hub
+    hub.admit(caller)
+    frames = follow(hub, run_id, _position(last_event_id, after), caller=caller)
+    return EventStream(frames, headers=STREAM_HEADERS)
 
 
 def _position(last_event_id: str | None, after: int) -> int:

@@ -19,6 +19,7 @@ from hillclimb.cli.agents.tools.tool import (
     facts,
 )
 from hillclimb.client.errors import ApiProblem
+from hillclimb.client.run_view import WARNING_TYPES
 from hillclimb.protocol.payloads.runs import RunSummary
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
@@ -27,7 +28,7 @@ AT_REST = ENDED | {"paused"}
 POLL_S = 1.0
 MAX_WAIT_S = 300
 NUM_EVENTS = 100
-EVENT_TYPES = "run.warning,run.status_changed,eval.completed,guard.tripped,probe.completed"
+EVENT_TYPES = ",".join([*WARNING_TYPES, "run.status_changed", "eval.completed", "probe.completed"])
 """Events that `watch` passes on."""
 RUN_FACTS = ("id", "name", "status", "end_reason", "progress", "num_failures", "last_seq")
 NO_GRANT = "agent_key_not_found"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from hillclimb.protocol.health import EnvHealth, OperationHealth
+from hillclimb.protocol.environments import EnvHealth, OperationHealth
 from hillclimb.protocol.payloads.base import Payload
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from hillclimb.protocol.environments import EnvPrompts, PromptText, TokenSpread
 from hillclimb.protocol.payloads.base import Payload
-from hillclimb.protocol.prompts import EnvPrompts, PromptText, TokenSpread
 
 
 class TokenSpreadPayload(TokenSpread, Payload):

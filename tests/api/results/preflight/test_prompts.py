@@ -14,7 +14,7 @@ from hillclimb.blobs.disk import DiskStore
 from hillclimb.cli.commands import main
 from hillclimb.protocol import events
 from hillclimb.protocol.end_reasons import ReasonCode
-from hillclimb.protocol.prompts import PromptText
+from hillclimb.protocol.environments import PromptText
 from hillclimb.protocol.rundir import prompts_file, run_key
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from hillclimb.protocol.events import IngestBatch
+from hillclimb.protocol.events import EventRefused, IngestBatch
 
 
 @dataclass
@@ -21,6 +21,9 @@ class Ingest:
     url: str = ""
     most: int = 500
     """Events of a batch that are stored."""
+    poison: dict[int, tuple[int, dict[str, object]]] = field(default_factory=dict)
+    """Answer to every batch with the event of this number, unless it is a placeholder."""
+    refused: list[EventRefused] = field(default_factory=list)
 
     def take(self, body: bytes, token: str) -> tuple[int, dict[str, object]]:
         self.tokens.append(token)
@@ -28,6 +31,10 @@ class Ingest:
             self.failed.set()
             return self.answers.pop(0)
         events = IngestBatch.model_validate_json(body).events[: self.most]
+        for event in events:
+            if event.trainer_seq in self.poison and not isinstance(event, EventRefused):
+                return self.poison[event.trainer_seq]
+        self.refused += [event for event in events if isinstance(event, EventRefused)]
         new = [e.trainer_seq for e in events if e.trainer_seq == len(self.seqs) + 1]
         for event in events:
             if event.trainer_seq == len(self.seqs) + 1:

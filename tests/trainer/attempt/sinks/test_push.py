@@ -58,6 +58,52 @@ def test_a_service_that_refuses_for_a_while_gets_everything_later(
     assert ingest.seqs == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (422, {"code": "invalid", "detail": "/events/6/code: too long."}),
+        (400, {"code": "malformed", "detail": "The body is not JSON."}),
+        (413, {"code": "too_large", "detail": "The body may have at most 9 bytes."}),
+        (413, {}),
+    ],
+)
+def test_an_event_that_is_refused_for_good_is_replaced_and_the_others_arrive(
+    tmp_path: Path, ingest: Ingest, status: int, body: dict[str, object]
+) -> None:
+    ingest.poison = {7: (status, body), 40: (status, body)}
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 50)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == list(range(1, 51))
+    assert [event.trainer_seq for event in ingest.refused] == [7, 40]
+    assert {event.refused_type for event in ingest.refused} == {"run.warning"}
+    assert str(body.get("detail", "413")) in ingest.refused[0].message
+    assert len((tmp_path / "events.jsonl").read_bytes().splitlines()) == 50
+
+
+@pytest.mark.parametrize("code", ["unsupported_schema", "unknown_token", None])
+def test_what_another_service_would_take_is_repeated(
+    tmp_path: Path, ingest: Ingest, code: str | None
+) -> None:
+    ingest.answers = [(422, {"code": code})] * 3
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 2)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == [1, 2]
+    assert ingest.refused == []
+
+
+def test_a_service_that_takes_no_placeholder_either_gets_all_later(
+    tmp_path: Path, ingest: Ingest
+) -> None:
+    ingest.answers = [(422, {"code": "invalid"})] * 4
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 1)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == [1]
+    assert ingest.refused == []
+
+
 def test_an_answer_that_makes_no_sense_is_tried_again(tmp_path: Path, ingest: Ingest) -> None:
     ingest.answers = [(200, {"nonsense": True})]
     journal = open_journal(tmp_path / "events.jsonl", ingest)

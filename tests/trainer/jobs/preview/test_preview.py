@@ -18,6 +18,7 @@ from hillclimb.environment.base import EnvProvider, ToolSpec
 from hillclimb.environment.deadline import remaining_s
 from hillclimb.environment.errors import EnvAtCapacity
 from hillclimb.environment.task import Task
+from hillclimb.protocol.environments import PromptText
 from hillclimb.protocol.events import (
     EVENTS,
     PhaseStarted,
@@ -25,7 +26,6 @@ from hillclimb.protocol.events import (
     RunWarning,
     TrainerStarted,
 )
-from hillclimb.protocol.prompts import PromptText
 from hillclimb.protocol.rundir import prompts_file, run_key
 from tests.trainer.fixtures.scripted import TOOLS, CountingEnv
 from tests.trainer.fixtures.short_run import ShortRun

@@ -15,6 +15,7 @@ import trainer.jobs.probe.prober as prober_module
 import trainer.rollouts.request as request_module
 from hillclimb.environment.base import EnvProvider
 from hillclimb.environment.task import Task
+from hillclimb.protocol.environments import PromptText
 from hillclimb.protocol.events import (
     CheckpointSaved,
     ProbeCompleted,
@@ -24,7 +25,6 @@ from hillclimb.protocol.events import (
     TrainerStarted,
 )
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
-from hillclimb.protocol.prompts import PromptText
 from hillclimb.protocol.rundir import run_key
 from hillclimb.stats.probe_report import ProbeVerdict, report_rows
 from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider, solved_by_done

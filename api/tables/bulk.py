@@ -1,0 +1,127 @@
+"""Writes many rows of a table in one statement, a column as one array of parameters.
+
+`executemany` sends a statement per row: a step's rollouts and metrics are hundreds of them. A
+column with one value in all rows, as most of a batch have, is one element. The arrays are written
+here: psycopg takes four times as long to write one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from sqlalchemy import JSON, Boolean, DateTime, Float, Integer, String, Table
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import Session
+from sqlalchemy.types import TypeEngine
+
+from api.tables.base import Base
+
+Row: TypeAlias = Mapping[str, Any]
+MAX_STATEMENTS = 500
+"""Texts of statements that are kept: which columns have one value differs between batches."""
+_DIALECT = postgresql.dialect()
+_QUOTE = _DIALECT.identifier_preparer.quote
+
+
+def insert_rows(session: Session, model: type[Base], rows: Sequence[Row]) -> None:
+    """Insert rows, all with the columns of the first; the other columns get their defaults."""
+    _write(session, model, rows, is_upsert=False)
+
+
+def upsert_rows(session: Session, model: type[Base], rows: Iterable[Row]) -> None:
+    """Insert rows, or replace those of their primary keys; the last one for a key wins."""
+    key = itemgetter(*(column.name for column in _table(model).primary_key))
+    unique = {key(row): row for row in rows}
+    _write(session, model, list(unique.values()), is_upsert=True)
+
+
+def _write(session: Session, model: type[Base], rows: Sequence[Row], *, is_upsert: bool) -> None:
+    if not rows:
+        return
+    table, names = _table(model), tuple(rows[0])
+    arrays: list[str] = []
+    constant: set[str] = set()
+    for name in names:
+        values = [row[name] for row in rows]
+        column_type = table.columns[name].type
+        # 0.0 equals -0.0, and a document with 1 one with 1.0.
+        is_exact = not isinstance(column_type, Float | JSON)
+        if is_exact and len(rows) > 1 and values.count(values[0]) == len(values):
+            constant.add(name)
+            del values[1:]
+        write = _writer(column_type)
+        arrays.append("{" + ",".join([write(value) for value in values]) + "}")
+    statement = _statement(model, names, frozenset(constant), is_upsert=is_upsert)
+    session.connection().exec_driver_sql(statement, tuple(arrays))
+
+
+@lru_cache(MAX_STATEMENTS)
+def _statement(
+    model: type[Base], names: tuple[str, ...], constant: frozenset[str], *, is_upsert: bool
+) -> str:
+    """Return the INSERT whose parameters are an array per name, in this order."""
+    table = _table(model)
+    columns = [(name, _QUOTE(name), table.columns[name].type) for name in names]
+    # Documents go as text: unnest would make no rows of json's own arrays.
+    given = ", ".join(f"%s::{_array_of(kind)} AS {quoted}" for _, quoted, kind in columns)
+    selected = ", ".join(
+        (f"given.{quoted}[1]" if name in constant else f"each.{quoted}")
+        + ("::jsonb" if isinstance(kind, JSON) else "")
+        for name, quoted, kind in columns
+    )
+    varying = [quoted for name, quoted, _ in columns if name not in constant]
+    arrays = ", ".join(f"given.{quoted}" for quoted in varying)
+    statement = (
+        f"INSERT INTO {_QUOTE(table.name)} ({', '.join(quoted for _, quoted, _ in columns)})"
+        f" SELECT {selected} FROM (SELECT {given}) AS given,"
+        f" LATERAL unnest({arrays}) AS each ({', '.join(varying)})"
+    )
+    return f"{statement} {_on_conflict(model)}" if is_upsert else statement
+
+
+@cache
+def _on_conflict(model: type[Base]) -> str:
+    table = _table(model)
+    keys = {column.name for column in table.primary_key}
+    key = ", ".join(_QUOTE(column.name) for column in table.primary_key)
+    new = (_QUOTE(column.name) for column in table.columns if column.name not in keys)
+    replaced = ", ".join(f"{name} = excluded.{name}" for name in new)
+    return f"ON CONFLICT ({key}) DO UPDATE SET {replaced}"
+
+
+def _array_of(kind: TypeEngine[Any]) -> str:
+    return "text[]" if isinstance(kind, JSON) else f"{kind.compile(_DIALECT)}[]"
+
+
+def _writer(kind: TypeEngine[Any]) -> Callable[[Any], str]:
+    """Return what writes a value as an element of an array.
+
+    A document that is None is stored as JSON's null, as SQLAlchemy does.
+    """
+    if isinstance(kind, JSON):
+        return lambda value: _in_quotes(json.dumps(value))
+    if isinstance(kind, String):
+        return lambda value: "NULL" if value is None else _in_quotes(value)
+    if isinstance(kind, DateTime):
+        return lambda value: "NULL" if value is None else _in_quotes(value.isoformat())
+    if isinstance(kind, Float | Integer | Boolean):
+        return lambda value: "NULL" if value is None else str(value)
+    raise TypeError(f"columns of type {kind!r} have no writer")
+
+
+def _in_quotes(text: str) -> str:
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if '"' in text:
+        text = text.replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _table(model: type[Base]) -> Table:
+    table = model.__table__
+    assert isinstance(table, Table)
+    return table

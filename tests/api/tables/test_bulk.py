@@ -1,0 +1,132 @@
+"""Rows written in one statement are the rows that a statement each would have written."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import JSON, BigInteger, Boolean, DateTime, Float, Integer, Table, event, insert
+from sqlalchemy import text as sql
+from sqlalchemy.exc import DataError
+
+from api.tables import (
+    Base,
+    Checkpoint,
+    ComputeRecord,
+    Eval,
+    Metric,
+    OutcomeRecord,
+    RunEvent,
+    StepSignalRecord,
+)
+from api.tables.bulk import insert_rows, upsert_rows
+from api.tables.database import Database
+from tests.api.fixtures.stage import Stage
+from tests.fixtures import factories as make
+
+MODELS = (Checkpoint, ComputeRecord, Eval, Metric, OutcomeRecord, RunEvent, StepSignalRecord)
+WORDS = ("", "a", "NULL", "null", '"', "\\", "{}", ",", "'", "%s", "\n", "ü€🐍", "x" * 3_000)
+DOCUMENTS: tuple[Any, ...] = (None, {}, [], {"a": None}, ["NULL", 'x"y', 1.5], {"ü": {"b": [1]}})
+
+
+def table_of(model: type[Base]) -> Table:
+    table = model.__table__
+    assert isinstance(table, Table)
+    return table
+
+
+def value(rng: random.Random, model: type[Base], name: str, number: int) -> Any:
+    column = table_of(model).columns[name]
+    if column.nullable and rng.random() < 0.3:
+        return None
+    if isinstance(column.type, JSON):
+        return rng.choice(DOCUMENTS)
+    if isinstance(column.type, Boolean):
+        return rng.random() < 0.5
+    if isinstance(column.type, BigInteger):
+        return rng.choice((0, 2**62, rng.randrange(10**12)))
+    if isinstance(column.type, Integer):
+        # Unique where it is a part of a key, of every size.
+        return rng.choice((number, 1_000 + number, 100_000 + number, 2**31 - 1 - number))
+    if isinstance(column.type, Float):
+        return rng.choice((0, 1, 0.1, -1e300, 5e-324, float("inf"), rng.random()))
+    if isinstance(column.type, DateTime):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=rng.randrange(10**15))
+    return (
+        f"{number}{rng.choice(WORDS)}" if column.primary_key or column.unique else rng.choice(WORDS)
+    )
+
+
+def stored(database: Database, model: type[Base]) -> list[str]:
+    """Every row as PostgreSQL writes it, which tells NULL from JSON's null."""
+    with database.transaction() as session:
+        return sorted(session.scalars(sql(f"SELECT t::text FROM {table_of(model).name} t")))
+
+
+def erase(database: Database, model: type[Base]) -> None:
+    with database.transaction() as session:
+        session.execute(table_of(model).delete())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_one_statement_writes_what_a_statement_per_row_writes(
+    stage: Stage, model: type[Base]
+) -> None:
+    rng, run_id = random.Random(model.__name__), stage.submit()
+    names = table_of(model).columns.keys()
+    rows = [
+        {name: value(rng, model, name, number) for name in names} | {"run_id": run_id}
+        for number in range(200)
+    ]
+    erase(stage.database, model)
+    with stage.database.transaction() as session:
+        session.execute(insert(table_of(model)), rows)
+    expected = stored(stage.database, model)
+    for write in (insert_rows, upsert_rows):
+        erase(stage.database, model)
+        with stage.database.transaction() as session:
+            write(session, model, rows)
+        assert stored(stage.database, model) == expected
+    with stage.database.transaction() as session:
+        upsert_rows(session, model, rows[::-1])
+    assert stored(stage.database, model) == expected
+
+
+def test_the_last_row_of_a_key_wins_and_replaces_what_is_stored(stage: Stage) -> None:
+    key = {"run_id": stage.submit(), "decoding": "train", "step": 1, "attempt": 1}
+    for first, last in ((1.0, 2.0), (3.0, 4.0)):
+        rows = [{**key, "name": "loss", "value": value} for value in (first, last)]
+        with stage.database.transaction() as session:
+            upsert_rows(session, Metric, iter(rows))
+        assert [metric.value for metric in stage.rows(Metric)] == [last]
+
+
+def test_no_rows_are_no_statement(stage: Stage) -> None:
+    with stage.database.transaction() as session:
+        upsert_rows(session, Metric, [])
+    assert stage.rows(Metric) == []
+
+
+def test_a_value_that_cannot_be_stored_is_a_data_error(stage: Stage) -> None:
+    row = {"run_id": stage.submit(), "name": "a\x00", "decoding": "train", "step": 1, "attempt": 1}
+    for change in ({"value": 1.0}, {"name": "a", "step": 2**70, "value": 1.0}):
+        with pytest.raises(DataError), stage.database.transaction() as session:
+            insert_rows(session, Metric, [row | change])
+
+
+def test_a_step_is_one_statement_per_table(stage: Stage) -> None:
+    _, _, plan = stage.running()
+    rows = tuple(make.outcome(f"r{number}") for number in range(160))
+    metrics = {f"metric/{number}": float(number) for number in range(219)}
+    executed: list[tuple[str, bool]] = []
+
+    def note(*call: Any) -> None:
+        executed.append((call[2], call[5]))
+
+    engine = stage.database._engine
+    event.listen(engine, "before_cursor_execute", note)
+    stage.push(plan, make.step(2, 1, *rows, metrics=metrics), make.phase(3))
+    event.remove(engine, "before_cursor_execute", note)
+    assert not any(is_many for _, is_many in executed)
+    written = [statement.split()[2] for statement, _ in executed if statement.startswith("INSERT")]
+    assert sorted(written) == ["events", "metrics", "outcomes", "step_signals"]
