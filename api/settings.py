@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hillclimb.blobs.allowed import NoAddress, place_of
+from hillclimb.process.network.addresses import PRIVATE_HOSTS, AllowedHosts
 from hillclimb.spec.hosts import OPERATORS_HOSTS, hosts_by_variable
 from hillclimb.spec.monitoring.reporting import SlackChannel
 from hillclimb.spec.rules.project_defaults import DefaultValues
@@ -119,6 +120,10 @@ class Settings(BaseSettings):
     run_secret_hosts: Annotated[str, Field(alias=OPERATORS_HOSTS)] = ""
     """`RUN_SECRET_X=HOST,HOST`, separated by spaces: the hosts to which specs may send those of
     `HILLCLIMB_NODE_SECRETS`; a runner reads a variable of the same name (docs/secrets.md)."""
+    run_private_hosts: Annotated[str, Field(alias=PRIVATE_HOSTS)] = ""
+    """Hosts, addresses and ranges (`10.1.0.0/16`) outside of the internet that runs on rented
+    clusters may reach, separated by spaces; a runner reads a variable of the same name
+    (docs/secrets.md)."""
     node_images: Annotated[str, Field(alias="HILLCLIMB_NODE_IMAGES")] = ""
     """Images (`docker:REGISTRY/NAME:TAG`) and, for `trainer.type: prebuilt`, interpreters
     (`/PATH/python`) of nodes that specs may name, separated by spaces: their code gets the secrets
@@ -153,6 +158,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_lists(self) -> Self:
         hosts_by_variable(self.run_secret_hosts)
+        AllowedHosts.parse(self.run_private_hosts)
         if not all(channel and project for channel, project in self.channel_owners.items()):
             raise ValueError("HILLCLIMB_SLACK_CHANNELS lists CHANNEL=PROJECT, separated by spaces")
         for prefix in self.run_sources.split():

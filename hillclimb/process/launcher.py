@@ -19,6 +19,7 @@ from hillclimb.process.identity import (
     is_alive,
     start_detached,
 )
+from hillclimb.process.network.addresses import PRIVATE_HOSTS
 from hillclimb.process.redactor import with_secrets
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import EndReport, LaunchPlan
@@ -103,6 +104,8 @@ class Launcher:
             "HILLCLIMB_INGEST_URL": plan.ingest_url,
             "HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token,
             "HILLCLIMB_BLOBS_URL": self.host.blobs_url,
+            # Always set: a trainer without it takes itself for one that was started by hand.
+            PRIVATE_HOSTS: self.environment.get(PRIVATE_HOSTS, ""),
             "PYTHONUNBUFFERED": "1",
             **self._trace(plan),
             ATTEMPT_VARIABLE: plan.attempt_id,

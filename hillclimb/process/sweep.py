@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from hillclimb.process.host import TrainerHost
 from hillclimb.process.launcher import WITHHELD_VARIABLES
+from hillclimb.process.network.addresses import PRIVATE_HOSTS
 from hillclimb.protocol.rundir import AttemptDir
 
 SWEEP_S = 45.0
@@ -35,7 +36,9 @@ class Sweeper:
             *(self.host.trainer_python, "-m", "trainer.envs.sweep"),
             *("--run-dir", str(attempt_dir.run_dir), "--attempt", str(attempt_dir.attempt)),
         )
-        variables = {k: v for k, v in self.environment.items() if k not in self.withheld}
+        variables = {PRIVATE_HOSTS: ""} | {
+            k: v for k, v in self.environment.items() if k not in self.withheld
+        }
         try:
             done = subprocess.run(
                 command,

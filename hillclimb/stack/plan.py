@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hillclimb.process.network.addresses import OWN_MACHINE, PRIVATE_HOSTS
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import PREFERRED_API_PORT, StackOptions
 from hillclimb.stack.servers.postgres import PostgresServer
@@ -33,6 +34,7 @@ PASSED_THROUGH = (
     "HILLCLIMB_DATASET_SOURCES",
     "HILLCLIMB_RUN_SOURCES",
     "HILLCLIMB_RUN_SECRET_HOSTS",
+    PRIVATE_HOSTS,
     "HILLCLIMB_SLACK_CHANNELS",
     "HILLCLIMB_DATASET_MAX_MB",
     "HILLCLIMB_DATASET_UNPACKED_MB",
@@ -178,7 +180,7 @@ def _service_environment(
 ) -> dict[str, str]:
     passed = {name: os.environ[name] for name in PASSED_THROUGH if os.environ.get(name)}
     return (
-        {"HILLCLIMB_RUN_SOURCES": OWN_FILES}
+        {"HILLCLIMB_RUN_SOURCES": OWN_FILES, PRIVATE_HOSTS: OWN_MACHINE}
         | passed
         | {
             "HILLCLIMB_STATE_DIR": str(options.state_dir),

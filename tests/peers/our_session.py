@@ -16,6 +16,7 @@ from importlib.metadata import version
 
 import httpx
 
+from hillclimb.process.network.addresses import OWN_MACHINE_HOSTS
 from trainer.envs.fleet.wire.faults import WireFault
 from trainer.envs.fleet.wire.mcp_session import McpSession
 from trainer.envs.fleet.wire.retry import Meter
@@ -35,6 +36,7 @@ async def main() -> None:
             meter=meter,
             tls=ssl.create_default_context(),
             max_bytes=1 << 20,
+            allowed=OWN_MACHINE_HOSTS,
         )
         await session.open()
         tools = await session.tools()

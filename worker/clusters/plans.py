@@ -15,6 +15,7 @@ from api.tables import CloudExclusion, Cluster, Run
 from api.tables.access.secrets.store import require_secrets, secrets_of
 from hillclimb.hardware.features import eligible
 from hillclimb.hardware.plan import HardwarePlan, hardware_plan
+from hillclimb.process.network.addresses import PRIVATE_HOSTS
 from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
 from hillclimb.spec.hosts import is_private_to_nodes
 from hillclimb.spec.run import RunSpec
@@ -152,6 +153,7 @@ def _envs(
         "HILLCLIMB_RUN_ID": cluster.run_id,
         "HILLCLIMB_ATTEMPT": str(attempt),
         "HILLCLIMB_ATTEMPT_ID": cluster.attempt_id,
+        PRIVATE_HOSTS: options.private_hosts,
         "HILLCLIMB_SECRETS_FILE": f"{SECRETS_DIR}/{cluster.attempt_id}.json",
     }
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hillclimb.process.host import TrainerHost
+from hillclimb.process.network.addresses import PRIVATE_HOSTS, AllowedHosts
 from hillclimb.spec.hosts import OPERATORS_HOSTS, hosts_by_variable
 from hillclimb.spec.rules.addresses import Hosts
 from worker.runner.errors import RunnerMisconfigured
@@ -38,6 +39,7 @@ class RunnerSettings:
 
         Raises RunnerMisconfigured with a sentence that names the variable.
         """
+        _check_private_hosts(environment)
         state = Path(_required(environment, "HILLCLIMB_STATE_DIR")).resolve()
         ready = environment.get("HILLCLIMB_READY_FILE")
         return cls(
@@ -92,6 +94,14 @@ def _number(environment: Mapping[str, str], name: str, default: float) -> float:
 def _hosts(environment: Mapping[str, str]) -> Hosts:
     try:
         return hosts_by_variable(environment.get(OPERATORS_HOSTS, ""))
+    except ValueError as error:
+        raise RunnerMisconfigured(str(error)) from error
+
+
+def _check_private_hosts(environment: Mapping[str, str]) -> None:
+    """Refuse a setting that no trainer could read, before any is started."""
+    try:
+        AllowedHosts.parse(environment.get(PRIVATE_HOSTS, ""))
     except ValueError as error:
         raise RunnerMisconfigured(str(error)) from error
 

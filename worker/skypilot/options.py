@@ -28,5 +28,7 @@ class ClusterOptions:
     """Environment variables of trainers: credentials of platforms and of the blob store."""
     secret_hosts: Hosts = field(default_factory=dict)
     """Hosts to which specs may send those of `node_secrets` that are for runs."""
+    private_hosts: str = ""
+    """What runs may reach there beside public addresses: the operator's setting as it stands."""
     keyring: Keyring = NO_KEYS
     """Master keys of the projects' secrets."""

@@ -60,5 +60,6 @@ def _options(settings: Settings) -> ClusterOptions:
         locks=find_locks(),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
         secret_hosts=settings.operators_hosts,
+        private_hosts=settings.run_private_hosts,
         keyring=Keyring.of(settings),
     )

@@ -1,13 +1,7 @@
-"""Connections to receivers: public addresses only, and one deadline for a whole request.
-
-A name is resolved once, every address it has is checked, and the connection goes to a checked
-address: a second resolution could answer with a private one (DNS rebinding).
-"""
+"""Connections to receivers: checked addresses only, and one deadline for a whole request."""
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping
@@ -18,36 +12,16 @@ from typing import Any
 import httpcore
 
 from api.notices.webhooks.errors import NotDelivered
+from hillclimb.process.network.addresses import (
+    NO_HOSTS,
+    OWN_MACHINE_HOSTS,
+    AllowedHosts,
+    HostRefused,
+    UnknownHost,
+    checked_addresses,
+)
 
 DEADLINE_S = 10.0
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-def is_allowed(address: Address, *, allows_loopback: bool) -> bool:
-    """Return True for a public unicast address; for one of this machine where settings allow it."""
-    if address.is_loopback:
-        return allows_loopback
-    if isinstance(address, ipaddress.IPv6Address):
-        embedded = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if address in NAT64:
-            embedded = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-        if embedded is not None:
-            return is_allowed(embedded, allows_loopback=False)
-    return address.is_global and not address.is_multicast
-
-
-def checked_addresses(host: str, port: int, *, allows_loopback: bool) -> tuple[str, ...]:
-    """Return the addresses of a host; raises NotDelivered if it has none, or one is not public."""
-    try:
-        records = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise NotDelivered(f"{host} has no address") from None
-    addresses = tuple(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in records))
-    for address in addresses:
-        if not is_allowed(ipaddress.ip_address(address), allows_loopback=allows_loopback):
-            raise NotDelivered(f"{host} has the address {address}, which is not public")
-    return addresses
 
 
 def post(url: str, headers: Mapping[str, str], body: bytes, *, allows_loopback: bool) -> int:
@@ -55,7 +29,7 @@ def post(url: str, headers: Mapping[str, str], body: bytes, *, allows_loopback: 
 
     Follows no redirect and uses no proxy. Raises NotDelivered without a response.
     """
-    network = _CheckedNetwork(allows_loopback=allows_loopback)
+    network = _CheckedNetwork(OWN_MACHINE_HOSTS if allows_loopback else NO_HOSTS)
     timeouts = dict.fromkeys(("connect", "read", "write", "pool"), DEADLINE_S)
     try:
         with (
@@ -69,6 +43,8 @@ def post(url: str, headers: Mapping[str, str], body: bytes, *, allows_loopback: 
             ) as response,
         ):
             return response.status
+    except (HostRefused, UnknownHost) as error:
+        raise NotDelivered(str(error)) from None
     except httpcore.TimeoutException:
         raise NotDelivered(f"no response within {DEADLINE_S:g} s") from None
     except (httpcore.NetworkError, httpcore.ProtocolError) as error:
@@ -80,7 +56,7 @@ def post(url: str, headers: Mapping[str, str], body: bytes, *, allows_loopback: 
 class _CheckedNetwork(httpcore.NetworkBackend):
     """Connects to checked addresses, within the deadline of one request."""
 
-    allows_loopback: bool
+    allowed: AllowedHosts
     ends_at: float = field(default_factory=lambda: time.monotonic() + DEADLINE_S)
 
     def connect_tcp(
@@ -93,7 +69,7 @@ class _CheckedNetwork(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         """Connect to the first checked address that accepts."""
         backend, failure = httpcore.SyncBackend(), httpcore.ConnectError("no address")
-        for address in checked_addresses(host, port, allows_loopback=self.allows_loopback):
+        for address in checked_addresses(host, port, self.allowed):
             try:
                 stream = backend.connect_tcp(
                     address, port, _left(self.ends_at), local_address, socket_options

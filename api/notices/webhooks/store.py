@@ -11,13 +11,13 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from api.notices.webhooks.errors import WebhookNotFound, WebhookRejected
-from api.notices.webhooks.network import is_allowed
 from api.notices.webhooks.request import WebhookChanges, WebhookSpec
 from api.notices.webhooks.signing import new_signing_secret
 from api.tables import OutboxMessage, Webhook
 from api.tables.access.identity import Principal
 from api.tables.access.secrets.keyring import Encrypted, Keyring, Place
 from api.tables.ids import new_id
+from hillclimb.process.network.addresses import NO_HOSTS, OWN_MACHINE_HOSTS
 from hillclimb.spec.hosts import is_loopback_host
 
 MAX_WEBHOOKS = 20
@@ -45,7 +45,7 @@ def check_url(url: str, *, allows_loopback: bool) -> None:
         address = ipaddress.ip_address(host)
     except ValueError:
         return
-    if not is_allowed(address, allows_loopback=allows_loopback):
+    if not (OWN_MACHINE_HOSTS if allows_loopback else NO_HOSTS).allow(host, address):
         raise WebhookRejected(f"{host} is not a public address: use a public host.")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import random
 import socket
@@ -258,7 +257,7 @@ def test_a_receiver_that_sends_byte_by_byte_gains_no_time(
 
 
 def test_loopback_is_refused_where_settings_do_not_allow_it(receiver: Receiver) -> None:
-    with pytest.raises(NotDelivered, match=r"127\.0\.0\.1, which is not public"):
+    with pytest.raises(NotDelivered, match=r"127\.0\.0\.1 has an address that is not public"):
         network.post(receiver.url, {}, b"{}", allows_loopback=False)
     assert receiver.requests == []
 
@@ -275,42 +274,13 @@ def test_a_name_that_leads_to_a_private_address_is_refused(
         ]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with pytest.raises(NotDelivered, match=r"hook\.example has the address 10\.0\.0\.7"):
+    with pytest.raises(NotDelivered, match=r"hook\.example has an address that is not"):
         network.post("https://hook.example/x", {}, b"{}", allows_loopback=False)
 
 
 def test_a_name_without_an_address_is_a_failed_delivery() -> None:
     with pytest.raises(NotDelivered, match="has no address"):
         network.post("https://name.invalid/x", {}, b"{}", allows_loopback=False)
-
-
-@pytest.mark.parametrize(
-    ("address", "is_public"),
-    [
-        ("93.184.216.34", True),
-        ("2606:4700::1111", True),
-        ("127.0.0.1", False),
-        ("10.1.2.3", False),
-        ("172.16.0.1", False),
-        ("192.168.1.1", False),
-        ("169.254.169.254", False),
-        ("100.64.0.1", False),
-        ("0.0.0.0", False),
-        ("224.0.0.1", False),
-        ("255.255.255.255", False),
-        ("::1", False),
-        ("::", False),
-        ("fe80::1", False),
-        ("fd00::1", False),
-        ("ff02::1", False),
-        ("::ffff:127.0.0.1", False),
-        ("::ffff:10.0.0.1", False),
-        ("64:ff9b::a00:1", False),
-        ("2002:a00:1::1", False),
-    ],
-)
-def test_only_public_addresses_receive(address: str, is_public: bool) -> None:
-    assert network.is_allowed(ipaddress.ip_address(address), allows_loopback=False) is is_public
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from hillclimb.process.host import TrainerHost
 from hillclimb.process.launcher import Launcher
+from hillclimb.process.network.addresses import PRIVATE_HOSTS
 from hillclimb.protocol.launch import LaunchPlan
 from hillclimb.spec.rules.addresses import Hosts
 from tests.fixtures.factories import make_spec
@@ -17,7 +19,9 @@ from worker.runner.settings import RunnerSettings
 MACHINE = {"PATH": "/bin", "RUN_SECRET_SHOP": "of-a-shop", "RUN_SECRET_BANK": "of-a-bank"}
 
 
-def variables(url: str, hosts: Hosts | None, root: Path) -> dict[str, str]:
+def variables(
+    url: str, hosts: Hosts | None, root: Path, machine: Mapping[str, str] = MACHINE
+) -> dict[str, str]:
     server = {"url": url, "headers": {"X-Key": "RUN_SECRET_SHOP"}}
     spec = make_spec(
         environment={"provider": "openenv", "openenv": {"booking": server}}, experimental=True
@@ -31,7 +35,7 @@ def variables(url: str, hosts: Hosts | None, root: Path) -> dict[str, str]:
         spec=spec,
     )
     host = TrainerHost(trainer_python="python", runs_dir=root, blobs_url=str(root), own_dir=root)
-    return Launcher(host, MACHINE, secret_hosts=hosts)._trainer_environment(plan)
+    return Launcher(host, machine, secret_hosts=hosts)._trainer_environment(plan)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +72,18 @@ def test_a_runner_names_an_entry_that_it_cannot_read(tmp_path: Path, entry: str)
     assert RunnerSettings.from_environment(environment).secret_hosts == {}
     with pytest.raises(RunnerMisconfigured, match="HILLCLIMB_RUN_SECRET_HOSTS"):
         RunnerSettings.from_environment(environment | {"HILLCLIMB_RUN_SECRET_HOSTS": entry})
+
+
+def test_a_trainer_learns_what_it_may_reach_also_where_the_operator_opens_nothing(
+    tmp_path: Path,
+) -> None:
+    """Without the variable it would take itself for one that was started by hand."""
+    url = "https://shop.example"
+    assert variables(url, {}, tmp_path)[PRIVATE_HOSTS] == ""
+    machine = MACHINE | {PRIVATE_HOSTS: "loopback"}
+    assert variables(url, {}, tmp_path, machine)[PRIVATE_HOSTS] == "loopback"
+
+
+def test_a_runner_whose_opened_hosts_cannot_be_read_does_not_start() -> None:
+    with pytest.raises(RunnerMisconfigured, match=rf"{PRIVATE_HOSTS} lists .*10\.0\.0/8"):
+        RunnerSettings.from_environment({PRIVATE_HOSTS: "10.0.0/8"})

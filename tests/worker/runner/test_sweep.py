@@ -51,7 +51,8 @@ def fleet() -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def bench(tmp_path: Path, service: ScriptedService, fleet: httpx.Client) -> Iterator[Bench]:
-    made = Bench(folder=tmp_path, url=service.url, token=TOKEN, environment={"FLEET_API_KEY": KEY})
+    environment = {"FLEET_API_KEY": KEY, "HILLCLIMB_RUN_PRIVATE_HOSTS": "loopback"}
+    made = Bench(folder=tmp_path, url=service.url, token=TOKEN, environment=environment)
     made.prepare()
     # Training is the fake trainer's, sweeping the data plane's own.
     python = made.folder / "python"

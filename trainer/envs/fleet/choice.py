@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from hillclimb.spec.environment.fleet import DEFAULT_BASE_URL, output_limit
 from hillclimb.spec.hosts import is_loopback
 from hillclimb.spec.run import RunSpec
+from trainer.attempt.destinations import allowed_hosts, check_own_machine
 from trainer.envs.fleet.instances.instances import LeaseOptions
 from trainer.envs.fleet.provider import FleetProvider
 from trainer.envs.fleet.wire.api import FleetAccount
@@ -29,8 +30,8 @@ def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> Fleet
     """Return the platform's address from the spec, and its key from the environment.
 
     Raises:
-        SpecError: there is no key, or the platform was never tested and the run is not
-            experimental.
+        SpecError: there is no key, the platform is nowhere that the operator allows, or it was
+            never tested and the run is not experimental.
     """
     environ = os.environ if environ is None else environ
     named = environ.get(BASE_URL) or DEFAULT_BASE_URL
@@ -47,12 +48,15 @@ def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> Fleet
             f"environment.fleet.base_url is {url}, and the runner's key goes only to the platform"
             f" that its operator names: leave it out, or set {BASE_URL} in the runner's environment"
         )
+    if url.rstrip("/") != named.rstrip("/"):
+        check_own_machine("environment.fleet.base_url", url, allowed_hosts(environ))
     key = environ.get(API_KEY, "").strip()
     if not key:
         raise SpecError(
             f"environment.provider fleet needs a key: set {API_KEY} in the runner's environment"
         )
-    return FleetAccount(base_url=url, key=key)
+    allowed = allowed_hosts(environ, operators_url=environ.get(BASE_URL))
+    return FleetAccount(base_url=url, key=key, allowed=allowed)
 
 
 def lease_options_of(spec: RunSpec, tag: str) -> LeaseOptions:

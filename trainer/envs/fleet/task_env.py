@@ -24,6 +24,7 @@ from hillclimb.environment.base import ToolResult, ToolSpec
 from hillclimb.environment.errors import EnvAtCapacity, RolloutError
 from hillclimb.environment.task import Task
 from hillclimb.spec.environment.fleet import DEFAULT_BASE_URL
+from trainer.attempt.destinations import allowed_hosts
 from trainer.envs.fleet.choice import API_KEY, BASE_URL
 from trainer.envs.fleet.env import SUBMIT, FleetEnv
 from trainer.envs.fleet.instances.instances import LeaseOptions
@@ -82,10 +83,9 @@ class FleetTaskEnv:
             raise ValueError(f"FleetTaskEnv needs a key: pass api_key or set {API_KEY}")
         self._task = _task(task_config)
         self._max_steps = max_steps
+        url = base_url or os.environ.get(BASE_URL) or DEFAULT_BASE_URL
         self._provider = FleetProvider(
-            FleetAccount(
-                base_url=base_url or os.environ.get(BASE_URL) or DEFAULT_BASE_URL, key=key
-            ),
+            FleetAccount(base_url=url, key=key, allowed=allowed_hosts(operators_url=url)),
             (self._task.env_key,),
             LeaseOptions(
                 run_tag=f"hillclimb.task-env.{uuid.uuid4().hex}",

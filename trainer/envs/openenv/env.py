@@ -18,6 +18,7 @@ from hillclimb.environment.errors import (
     VerifierUnavailable,
 )
 from hillclimb.environment.sanitize import sanitize_unicode
+from hillclimb.process.network.addresses import AllowedHosts
 from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.actions import LIST_TOOLS, Actions, complaint
 from trainer.envs.openenv.rewards import RewardScale
@@ -39,6 +40,7 @@ class OpenEnvEpisode:
         actions: loads the server's actions when the episode starts.
         arguments: of the server's reset.
         scale: grades the server's episodes.
+        allowed: what connections may reach beside public addresses.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class OpenEnvEpisode:
         actions: Callable[[], Awaitable[Actions]],
         arguments: Mapping[str, JsonValue],
         scale: RewardScale,
+        allowed: AllowedHosts,
     ) -> None:
         self._server = server
         self._headers = headers
@@ -57,6 +60,7 @@ class OpenEnvEpisode:
         self._actions: Actions | None = None
         self._tools: tuple[ToolSpec, ...] = ()
         self._scale = scale
+        self._allowed = allowed
         self._rewards: list[object] = []
         self._is_over = False
         self._prompt = ""
@@ -134,7 +138,7 @@ class OpenEnvEpisode:
     async def _begin(self) -> Any:  # noqa: ANN401 - openenv-core's StepResult
         wait_s = _FIRST_WAIT_S
         while True:
-            session = self._session = OpenEnvSession(self._server, self._headers)
+            session = self._session = OpenEnvSession(self._server, self._headers, self._allowed)
             try:
                 return await session.reset(**self.arguments)
             except SessionRefused as refusal:

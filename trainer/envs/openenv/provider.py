@@ -11,8 +11,10 @@ from pydantic import JsonValue
 
 from hillclimb.environment.errors import EnvUnavailable
 from hillclimb.environment.task import Task
+from hillclimb.process.network.addresses import AllowedHosts
 from hillclimb.spec.environment.openenv import OpenEnvServer
 from hillclimb.spec.hosts import OPERATORS_HOSTS
+from trainer.attempt.destinations import allowed_hosts, check_destination
 from trainer.envs.openenv.actions import Actions
 from trainer.envs.openenv.env import OpenEnvEpisode
 from trainer.envs.openenv.rewards import RewardScale
@@ -34,8 +36,9 @@ class OpenEnvProvider:
     def __init__(
         self, servers: Mapping[str, OpenEnvServer], variables: Mapping[str, str] = os.environ
     ) -> None:
+        self._allowed = allowed_hosts(variables)
         self._servers = {
-            key: _Server(key, server, header_values(key, server, variables))
+            key: _Server(key, server, header_values(key, server, variables), self._allowed)
             for key, server in servers.items()
         }
 
@@ -54,7 +57,9 @@ class OpenEnvProvider:
         if server is None:
             raise SpecError(f"{task.env_key} is not among the served environments")
         arguments = {**server.spec.reset, **_reset_arguments(task)}
-        return OpenEnvEpisode(server.spec, server.headers, server.actions, arguments, server.scale)
+        return OpenEnvEpisode(
+            server.spec, server.headers, server.actions, arguments, server.scale, self._allowed
+        )
 
 
 async def check_servers(
@@ -63,13 +68,15 @@ async def check_servers(
     """Check that each server responds, by loading its actions.
 
     Raises:
-        SpecError: a server refuses us, or is none of OpenEnv's.
+        SpecError: a server refuses us, is none of OpenEnv's, or is nowhere that may be reached.
         EnvironmentOutage: a server does not answer.
     """
+    allowed = allowed_hosts(variables)
     for key, server in servers.items():
         where = f"environment.openenv.{key}.url ({server.url})"
+        await check_destination(f"environment.openenv.{key}.url", server.url, allowed)
         try:
-            await action_schema(server, header_values(key, server, variables))
+            await action_schema(server, header_values(key, server, variables), allowed)
         except httpx.HTTPStatusError as fault:
             if fault.response.is_server_error:
                 raise EnvironmentOutage(f"{where} fails: {fault}") from fault
@@ -88,8 +95,11 @@ async def check_servers(
 class _Server:
     """One server, whose actions are loaded once, and the rewards seen of it."""
 
-    def __init__(self, key: str, spec: OpenEnvServer, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, key: str, spec: OpenEnvServer, headers: Mapping[str, str], allowed: AllowedHosts
+    ) -> None:
         self.spec = spec
+        self._allowed = allowed
         self.headers = headers
         self.scale = RewardScale(key, spec)
         self._key = key
@@ -105,7 +115,7 @@ class _Server:
         async with self._asking:
             if self._actions is None:
                 try:
-                    schema = await action_schema(self.spec, self.headers)
+                    schema = await action_schema(self.spec, self.headers, self._allowed)
                 except httpx.HTTPError as fault:
                     raise EnvUnavailable(
                         f"the OpenEnv server of {self._key} gave no schema: {fault}"

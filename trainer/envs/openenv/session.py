@@ -6,15 +6,23 @@ import asyncio
 import json
 import logging
 import math
+import socket
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from hillclimb.process.network.addresses import AllowedHosts
+from hillclimb.process.network.connections import (
+    CheckedTransport,
+    check_server,
+    connected_socket,
+    proxy_of,
+)
 from hillclimb.spec.environment.openenv import OpenEnvServer
-from hillclimb.spec.hosts import is_loopback
 from trainer.envs.openenv.loading import client_alone
 
 with client_alone():
@@ -62,7 +70,9 @@ class OpenEnvSession(GenericEnvClient):
         FAULTS: no response came.
     """
 
-    def __init__(self, server: OpenEnvServer, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, server: OpenEnvServer, headers: Mapping[str, str], allowed: AllowedHosts
+    ) -> None:
         super().__init__(
             server.url,
             connect_timeout_s=server.connect_timeout_s,
@@ -71,26 +81,37 @@ class OpenEnvSession(GenericEnvClient):
             mode="simulation",
         )
         self._headers = dict(headers)
+        self._allowed = allowed
         self._is_waiting = False
         """True until the response to the last message has arrived. After a cancelled wait it would
         be mistaken for the response to the next message."""
 
     async def connect(self) -> OpenEnvSession:
-        """Open the connection, around any proxy when the server is on this machine.
+        """Open the connection to a checked address, or through the environment's proxy.
 
         openenv-core's own method takes no headers, and temporarily changes the whole process's
         `NO_PROXY`. Keep-alive is off: a server busy with a long call must not be taken for dead.
         """
         if self._ws is None:
-            self._ws = await _Connecting(
-                self._ws_url,
-                additional_headers=self._headers,
-                proxy=None if is_loopback(self._ws_url) else True,
-                open_timeout=self._connect_timeout,
-                ping_interval=None,
-                max_size=self._max_message_size,
-            )
+            proxy = proxy_of(self._ws_url)
+            if proxy is not None:
+                await check_server(self._ws_url, self._allowed)
+            async with asyncio.timeout(self._connect_timeout):
+                self._ws = await _Connecting(
+                    self._ws_url,
+                    additional_headers=self._headers,
+                    proxy=proxy,
+                    sock=await self._socket() if proxy is None else None,
+                    open_timeout=self._connect_timeout,
+                    ping_interval=None,
+                    max_size=self._max_message_size,
+                )
         return self
+
+    async def _socket(self) -> socket.socket:
+        parts = urlsplit(self._ws_url)
+        port = parts.port or (443 if parts.scheme == "wss" else 80)
+        return await connected_socket(parts.hostname or "", port, self._allowed)
 
     async def close(self) -> None:
         """Send `close` and wait until the server ends the session; cut a silent server off.
@@ -137,7 +158,9 @@ class OpenEnvSession(GenericEnvClient):
         return message
 
 
-async def action_schema(server: OpenEnvServer, headers: Mapping[str, str]) -> dict[str, Any]:
+async def action_schema(
+    server: OpenEnvServer, headers: Mapping[str, str], allowed: AllowedHosts
+) -> dict[str, Any]:
     """Return the JSON Schema of the actions that a server accepts.
 
     Raises:
@@ -147,7 +170,7 @@ async def action_schema(server: OpenEnvServer, headers: Mapping[str, str]) -> di
     async with httpx.AsyncClient(
         headers=dict(headers),
         timeout=server.connect_timeout_s,
-        trust_env=not is_loopback(url),
+        transport=CheckedTransport(allowed),
     ) as client:
         async with client.stream("GET", f"{url}/schema") as response:
             response.raise_for_status()

@@ -14,8 +14,11 @@ from typing import Any
 import httpx
 
 from hillclimb.environment.retry import ExponentialBackoff, retry_async
+from hillclimb.process.network.addresses import AllowedHosts
+from hillclimb.process.network.connections import CheckedTransport
 from hillclimb.protocol.validation import TeacherUse
 from hillclimb.spec.preflight.preflight import TeacherSpec
+from trainer.attempt.destinations import check_destination
 from trainer.errors import SpecError
 from trainer.jobs.validate.errors import RequestRefused, TeacherBudgetExhausted, TeacherUnavailable
 
@@ -45,12 +48,15 @@ class Endpoint:
 
     spec: TeacherSpec
     headers: Mapping[str, str]
+    allowed: AllowedHosts
+    """What requests may reach beside public addresses."""
     secret: str | None = None
     """The key in the headers; redacted from every quoted answer."""
     used: TeacherUse = NOTHING
     """Requests and tokens of the run, earlier attempts included."""
     first_pause_s: float = FIRST_PAUSE_S
     """Pause before the first retry if the endpoint names none (seconds); doubled each time."""
+    _is_checked: bool = False
     _has_answered: bool = False
     _num_silent: int = 0
     """Unanswered requests in a row, including those cancelled by their episode."""
@@ -61,7 +67,9 @@ class Endpoint:
     def __post_init__(self) -> None:
         """Open the connection pool."""
         self._http = httpx.AsyncClient(
-            headers=dict(self.headers), timeout=self.spec.request_timeout_s
+            headers=dict(self.headers),
+            timeout=self.spec.request_timeout_s,
+            transport=CheckedTransport(self.allowed),
         )
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,8 +80,12 @@ class Endpoint:
             RequestRefused: the endpoint rejects this request.
             TeacherBudgetExhausted: no requests or tokens remain; the endpoint rejects us after it
                 has answered before; or it left many requests in a row unanswered.
-            SpecError: the endpoint rejects the first request.
+            SpecError: the endpoint rejects the first request, or is nowhere that may be reached.
         """
+        if not self._is_checked:
+            base_url = self.spec.base_url
+            await check_destination("validation.teacher.base_url", base_url, self.allowed)
+            self._is_checked = True
         url = self.spec.base_url.rstrip("/") + path
         try:
             return await self._post(url, body)

@@ -11,6 +11,7 @@ from hillclimb.environment.task import Task
 from hillclimb.protocol.validation import Reason, TeacherTries, TeacherUse
 from hillclimb.spec.hosts import OPERATORS_HOSTS
 from hillclimb.spec.preflight.preflight import TeacherSpec
+from trainer.attempt.destinations import allowed_hosts
 from trainer.errors import SpecError
 from trainer.jobs.validate.anthropic import AnthropicTeacher, anthropic_headers
 from trainer.jobs.validate.conversation import (
@@ -132,7 +133,7 @@ def make_teacher(
     `used` is the use of earlier attempts of the run: they share one budget.
 
     Raises:
-        SpecError: the variable with the key is not set.
+        SpecError: the variable with the key is not set, or that of allowed hosts not readable.
     """
     key = None
     if spec.api_key_env is not None:
@@ -143,11 +144,11 @@ def make_teacher(
                 f" runner's environment: set it there, and its host in {OPERATORS_HOSTS}, and start"
                 " the runner again, or name a secret of the project for it"
             )
-    if spec.type == "anthropic":
-        endpoint = Endpoint(spec=spec, headers=anthropic_headers(key), secret=key, used=used)
-        return AnthropicTeacher(endpoint), endpoint
-    endpoint = Endpoint(spec=spec, headers=openai_headers(key), secret=key, used=used)
-    return OpenAITeacher(endpoint), endpoint
+    headers = anthropic_headers(key) if spec.type == "anthropic" else openai_headers(key)
+    allowed = allowed_hosts(environ)
+    endpoint = Endpoint(spec=spec, headers=headers, secret=key, used=used, allowed=allowed)
+    teacher = AnthropicTeacher if spec.type == "anthropic" else OpenAITeacher
+    return teacher(endpoint), endpoint
 
 
 def system_prompt(task: Task) -> str:

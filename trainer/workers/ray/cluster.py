@@ -26,6 +26,7 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
+from hillclimb.process.network.addresses import OWN_MACHINE, PRIVATE_HOSTS
 from trainer.attempt.scratch import scratch_path
 from trainer.errors import PlacementError
 
@@ -85,7 +86,14 @@ class RayCluster:
                 if address is None:
                     self._start(bundles)
                 else:
-                    ray.init(address=address, log_to_driver=True, configure_logging=False)
+                    # Its workers have the environment of whoever started the cluster.
+                    reach = {PRIVATE_HOSTS: environ.get(PRIVATE_HOSTS, OWN_MACHINE)}
+                    ray.init(
+                        address=address,
+                        runtime_env={"env_vars": reach},
+                        log_to_driver=True,
+                        configure_logging=False,
+                    )
             self.group = self._reserve(bundles)
         except PlacementError:
             self.leave()

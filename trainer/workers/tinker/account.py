@@ -10,8 +10,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hillclimb.process.network.addresses import OWN_MACHINE_HOSTS, AllowedHosts
 from hillclimb.spec.backend.tinker import DEFAULT_BASE_URL, TinkerSpec
 from hillclimb.spec.hosts import is_loopback, is_private
+from trainer.attempt.destinations import allowed_hosts, check_own_machine
 from trainer.errors import SpecError
 
 BASE_URL, OTHER_BASE_URL, API_KEY = "TINKER_BASE_URL", "TINKER_API_URL", "TINKER_API_KEY"
@@ -25,6 +27,8 @@ class TinkerAccount:
 
     base_url: str
     key: str = field(repr=False)
+    allowed: AllowedHosts = OWN_MACHINE_HOSTS
+    """What the archives of adapters may be at beside public addresses."""
 
 
 def account_of(
@@ -33,7 +37,8 @@ def account_of(
     """Return the server of the spec, with the key of this process.
 
     Raises:
-        SpecError: there is no key, or the server was never tested and the run is not experimental.
+        SpecError: there is no key, the server is nowhere that the operator allows, or it was never
+            tested and the run is not experimental.
     """
     environ = os.environ if environ is None else environ
     named = environ.get(BASE_URL) or environ.get(OTHER_BASE_URL) or DEFAULT_BASE_URL
@@ -50,6 +55,8 @@ def account_of(
             f"backend.tinker.base_url is {url}, and the runner's key goes only to the server that"
             f" its operator names: leave it out, or set {BASE_URL} in the runner's environment"
         )
+    if url != named.rstrip("/"):
+        check_own_machine("backend.tinker.base_url", url, allowed_hosts(environ))
     if not is_private(url):
         raise SpecError(
             f"the Tinker server is at {url}, and the key travels over https only: give an address"
@@ -61,4 +68,5 @@ def account_of(
             f"backend tinker needs a key: set {API_KEY} in the runner's environment (it begins with"
             f" {_KEY_BEGINS[0]})"
         )
-    return TinkerAccount(base_url=url, key=key)
+    allowed = allowed_hosts(environ, operators_url=named)
+    return TinkerAccount(base_url=url, key=key, allowed=allowed)

@@ -288,7 +288,9 @@ class TinkerLearner:
                 "the adapter's address",
                 lambda: rest.get_checkpoint_archive_url(run_id, checkpoint).result(timeout_s),
             )
-            saved.download_adapter(link.url, directory, timeout_s=timeout_s)
+            saved.download_adapter(
+                link.url, directory, timeout_s=timeout_s, allowed=self._service.allowed
+            )
         finally:
             self._forget(path)
 

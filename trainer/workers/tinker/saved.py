@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from hillclimb.blobs.base import StoreError
+from hillclimb.process.network.addresses import AllowedHosts
+from hillclimb.process.network.connections import BlockingTransport
 from hillclimb.protocol.rundir import checkpoint_name
 from trainer.errors import CheckpointError
 
@@ -99,10 +101,11 @@ def _name_of(tinker_path: str) -> re.Match[str] | None:
     return _NAME.match(checkpoint.rpartition("/")[2])
 
 
-def download_adapter(url: str, directory: Path, *, timeout_s: float) -> None:
+def download_adapter(url: str, directory: Path, *, timeout_s: float, allowed: AllowedHosts) -> None:
     """Download an archive and put the adapter's two files into `directory`.
 
-    The address carries its own permission; the key is not sent along.
+    The address carries its own permission; the key is not sent along. It is the server's choice, as
+    is where it redirects to: every connection is checked.
 
     Raises:
         StoreError: it cannot be had, or is not the archive of an adapter.
@@ -110,7 +113,12 @@ def download_adapter(url: str, directory: Path, *, timeout_s: float) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     archive = directory / "archive.part"
     try:
-        with httpx.stream("GET", url, timeout=timeout_s, follow_redirects=True) as response:
+        with (
+            httpx.Client(
+                transport=BlockingTransport(allowed, url), timeout=timeout_s, follow_redirects=True
+            ) as client,
+            client.stream("GET", url) as response,
+        ):
             response.raise_for_status()
             with archive.open("wb") as handle:
                 for chunk in response.iter_bytes(_CHUNK):

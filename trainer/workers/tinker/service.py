@@ -67,6 +67,7 @@ class TinkerService:
         # The SDK warns at every checkpoint that an archive may take a while.
         logging.getLogger("tinker.lib.public_interfaces.rest_client").setLevel(logging.ERROR)
         self.request = request
+        self.allowed = account.allowed
         self.timeout_s = request.tinker.call_timeout_s
         self._training: tinker.TrainingClient | None = None
         self.watch = SessionWatch(self._send_heartbeat)

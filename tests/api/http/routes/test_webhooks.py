@@ -108,7 +108,7 @@ async def test_a_private_address_is_refused_when_stored_and_when_used(
     moved = await client.patch(path, json={"url": "https://10.0.0.7/x"})
     assert moved.json()["code"] == "webhook_rejected"
     tried = (await client.post(f"{path}/test")).json()
-    assert tried["error"] == "127.0.0.1 has the address 127.0.0.1, which is not public"
+    assert tried["error"] == "127.0.0.1 has an address that is not public"
     assert receiver.requests == []
 
 

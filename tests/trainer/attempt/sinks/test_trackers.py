@@ -286,6 +286,17 @@ def test_an_attempt_that_was_stopped_did_not_fail(
     assert server.run.status == status
 
 
+def test_a_server_that_the_operator_does_not_open_gets_no_request(tmp_path: Path) -> None:
+    closed = {"HILLCLIMB_RUN_PRIVATE_HOSTS": "none"}
+    with mlflow_server() as server:
+        section = {"mlflow": {"tracking_uri": server.url}}
+        assert not tracked(tmp_path, section, closed, is_refused=True)
+        assert server.runs == {}
+        named = closed | {"MLFLOW_TRACKING_URI": server.url}
+        assert tracked(tmp_path / "named", section, named)
+    assert server.run.status == "FINISHED"
+
+
 def test_credentials_go_to_no_address_but_their_own(tmp_path: Path) -> None:
     foreign = {"MLFLOW_TRACKING_URI": "https://mlflow.example.org"}
     foreign |= {"MLFLOW_TRACKING_TOKEN": "secret-token", "MLFLOW_TRACKING_USERNAME": "anna"}

@@ -48,6 +48,13 @@ def test_the_runners_key_goes_only_where_its_operator_says() -> None:
     assert account_of(asked, operator).base_url == "https://fleet.example.org"
 
 
+def test_a_platform_on_the_runners_machine_needs_its_operators_consent() -> None:
+    closed = {"HILLCLIMB_RUN_PRIVATE_HOSTS": "none", **KEY}
+    with pytest.raises(SpecError, match=r"no public address.*HILLCLIMB_RUN_PRIVATE_HOSTS"):
+        account_of(spec({"base_url": LOCAL}), closed)
+    assert account_of(spec(), {"FLEET_BASE_URL": LOCAL, **closed}).base_url == LOCAL
+
+
 def test_a_missing_key_is_named_and_a_key_is_never_shown() -> None:
     with pytest.raises(SpecError, match="set FLEET_API_KEY in the runner's environment"):
         account_of(spec({"base_url": LOCAL}), {})

@@ -17,6 +17,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from hillclimb.environment.base import Grade
 from hillclimb.environment.errors import EnvUnavailable, ToolTransport, VerifierUnavailable
 from hillclimb.environment.task import Task
+from hillclimb.process.network.addresses import NO_HOSTS, OWN_MACHINE_HOSTS, HostRefused
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.environment.openenv import OpenEnvServer
@@ -202,7 +203,7 @@ async def test_a_server_that_repeats_a_secret_is_quoted_without_it() -> None:
     async with serve(repeat, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         spec = OpenEnvServer(url=f"ws://127.0.0.1:{port}", headers={"X-API-Key": "RUN_SECRET_X"})
-        session = OpenEnvSession(spec, {"X-API-Key": "hunter2secret"})
+        session = OpenEnvSession(spec, {"X-API-Key": "hunter2secret"}, OWN_MACHINE_HOSTS)
         with pytest.raises(SessionRefused, match=r"\[hidden\] may not"):
             await session.reset()
         await session.close()
@@ -224,6 +225,20 @@ async def test_servers_are_looked_for_before_a_run(countdown: Served) -> None:
     ):
         with pytest.raises(fault, match=said):
             await check_servers({"countdown": server}, WORD)
+
+
+async def test_a_server_that_the_operator_does_not_open_gets_no_connection() -> None:
+    """Neither before the run nor, where a name has moved since, from an episode."""
+    closed = {"HILLCLIMB_RUN_PRIVATE_HOSTS": "none"}
+    async with odd_server(Said()) as (url, asked):
+        server = OpenEnvServer(url=url)
+        with pytest.raises(SpecError, match=r"no public address.*HILLCLIMB_RUN_PRIVATE_HOSTS"):
+            await check_servers({"countdown": server}, closed)
+        with pytest.raises(EnvUnavailable, match="has an address that is not public"):
+            await OpenEnvProvider({"countdown": server}, closed).make(a_task()).reset()
+        with pytest.raises(HostRefused):
+            await OpenEnvSession(server, {}, NO_HOSTS).connect()
+        assert asked == []
 
 
 async def test_a_message_larger_than_allowed_is_an_infra_error(countdown: Served) -> None:

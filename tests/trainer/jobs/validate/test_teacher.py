@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hillclimb.process.network.addresses import OWN_MACHINE_HOSTS
 from hillclimb.protocol.validation import Reason, TaskVerdict
 from hillclimb.spec.preflight.preflight import TeacherSpec
 from tests.trainer.jobs.validate.runs import Validation
@@ -179,6 +180,20 @@ async def test_an_endpoint_that_refuses_the_key_ends_the_run_and_never_shows_it(
     assert all("7777" not in str(detail) for detail in details), "cut off within the key"
 
 
+@pytest.mark.parametrize("opened", ["none", "10.0.0.0/8 teacher.internal"])
+async def test_a_server_that_the_operator_does_not_open_gets_no_request(
+    tmp_path: Path, server: TeacherServer, opened: str
+) -> None:
+    """Not even as an experiment, and nothing that it would say reaches the run's end."""
+    server.faults = [(401, {}, b"secret of an inner host")] * 50
+    run = a_run(tmp_path, server)
+    run.spec = run.spec.model_copy(update={"experimental": True})
+    with pytest.raises(SpecError, match=r"no public address.*HILLCLIMB_RUN_PRIVATE_HOSTS") as end:
+        await run.run(environ={"HILLCLIMB_RUN_PRIVATE_HOSTS": opened})
+    assert server.requests == []
+    assert "inner host" not in str(end.value)
+
+
 async def test_a_refusal_midway_ends_the_asking_and_keeps_what_was_found(
     tmp_path: Path, server: TeacherServer
 ) -> None:
@@ -274,7 +289,8 @@ async def test_requests_that_an_episode_gives_up_count_as_silence(
 
     silent = await asyncio.start_server(hang, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
-    endpoint = Endpoint(spec=TeacherSpec(base_url=url, model="m"), headers={})
+    spec = TeacherSpec(base_url=url, model="m")
+    endpoint = Endpoint(spec=spec, headers={}, allowed=OWN_MACHINE_HOSTS)
     for _ in range(3):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):

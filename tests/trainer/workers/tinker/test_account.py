@@ -37,6 +37,14 @@ def test_a_spec_cannot_lead_the_key_to_an_address_of_its_own() -> None:
     assert account(AWAY, named, experimental=True) == AWAY
 
 
+def test_a_server_on_the_runners_machine_needs_its_operators_consent() -> None:
+    closed = {"HILLCLIMB_RUN_PRIVATE_HOSTS": "none"}
+    with pytest.raises(SpecError, match=r"no public address.*HILLCLIMB_RUN_PRIVATE_HOSTS"):
+        account(LOCAL, closed)
+    assert account(LOCAL, {"HILLCLIMB_RUN_PRIVATE_HOSTS": "loopback"}) == LOCAL
+    assert account(None, closed | {"TINKER_BASE_URL": LOCAL}) == LOCAL, "the operator named it"
+
+
 def test_the_key_does_not_travel_where_others_read_along() -> None:
     named = {"TINKER_BASE_URL": "http://tinker.example"}
     with pytest.raises(SpecError, match="the key travels over https only"):

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save
 
 from hillclimb.blobs.base import StoreError
+from hillclimb.process.network.addresses import NO_HOSTS, OWN_MACHINE_HOSTS
 from trainer.workers.tinker.saved import (
     checkpoint_of,
     download_adapter,
@@ -81,7 +82,7 @@ def test_the_adapter_is_taken_and_nothing_else(tmp_path: Path, mode: str) -> Non
     files = {f"deep/{CONFIG}": config, f"../../{WEIGHTS}": FACTORS, "../evil": b"x"}
     target = tmp_path / "here" / "adapter"
     with served(archive(files, mode)) as (url, asked):
-        download_adapter(url, target, timeout_s=10.0)
+        download_adapter(url, target, timeout_s=10.0, allowed=OWN_MACHINE_HOSTS)
     assert {path.name for path in target.iterdir()} == {CONFIG, WEIGHTS}
     assert (target / WEIGHTS).read_bytes() == FACTORS
     assert json.loads((target / CONFIG).read_bytes()) == COMPLETE
@@ -95,7 +96,7 @@ def test_the_layers_that_a_server_does_not_name_are_read_off_the_weights(
 ) -> None:
     files = {CONFIG: json.dumps({"r": 2, **said}).encode(), WEIGHTS: FACTORS}
     with served(archive(files)) as (url, _):
-        download_adapter(url, tmp_path, timeout_s=10.0)
+        download_adapter(url, tmp_path, timeout_s=10.0, allowed=OWN_MACHINE_HOSTS)
     assert json.loads((tmp_path / CONFIG).read_bytes()) == {
         "r": 2,
         "target_modules": ["q_proj", "up_proj"],
@@ -119,8 +120,18 @@ def test_what_is_no_adapter_is_said_and_leaves_nothing_half(tmp_path: Path, cont
         served(content) as (url, _),
         pytest.raises(StoreError, match="the adapter could not be copied from the Tinker server"),
     ):
-        download_adapter(url, tmp_path, timeout_s=10.0)
+        download_adapter(url, tmp_path, timeout_s=10.0, allowed=OWN_MACHINE_HOSTS)
     assert not (tmp_path / "archive.part").exists()
+
+
+def test_an_archive_at_an_inner_host_is_not_fetched(tmp_path: Path) -> None:
+    """The address is the server's choice."""
+    with (
+        served(archive({CONFIG: b"{}", WEIGHTS: FACTORS})) as (url, asked),
+        pytest.raises(StoreError, match=r"127\.0\.0\.1 has an address that is not public"),
+    ):
+        download_adapter(url, tmp_path, timeout_s=10.0, allowed=NO_HOSTS)
+    assert not asked
 
 
 def test_the_archive_is_asked_for_by_run_and_checkpoint_of_either_form() -> None:

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import httpx
 
+from hillclimb.process.network.connections import BlockingTransport
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.monitoring.reporting import MlflowSpec
+from trainer.attempt.destinations import allowed_hosts
 from trainer.attempt.sinks.trackers.plan import TrackingPlan
 from trainer.attempt.sinks.tracking import TrackedRun
 
@@ -115,11 +117,13 @@ class _Client:
     def __init__(self, uri: str, environ: Mapping[str, str]) -> None:
         self.uri = uri.rstrip("/")
         is_theirs = environ.get(ADDRESS, "").rstrip("/") == self.uri
+        allowed = allowed_hosts(environ, operators_url=self.uri if is_theirs else None)
         token, user = (environ.get(TOKEN), environ.get(USERNAME)) if is_theirs else (None, None)
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
             auth=(user, environ.get(PASSWORD, "")) if user and not token else None,
             timeout=TIMEOUT_S,
+            transport=BlockingTransport(allowed, self.uri),
         )
 
     def post(

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 import httpx
 from pydantic import JsonValue
 
+from hillclimb.process.network.addresses import OWN_MACHINE_HOSTS, AllowedHosts
+from hillclimb.process.network.connections import CheckedTransport
 from hillclimb.spec.hosts import is_private
 from trainer.envs.fleet.wire.faults import (
     DUPLICATE,
@@ -43,6 +45,8 @@ class FleetAccount:
 
     base_url: str
     key: str = field(repr=False)
+    allowed: AllowedHosts = OWN_MACHINE_HOSTS
+    """What the platform and its instances may be at beside public addresses."""
 
     def __post_init__(self) -> None:
         """Refuse an address that would expose the key, and a key that no header carries."""
@@ -93,10 +97,13 @@ class FleetApi:
         self._client = httpx.AsyncClient(
             headers=account.headers,
             timeout=None,  # noqa: S113 - `CallRetry` bounds every call
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=64, keepalive_expiry=IDLE_S
+            transport=CheckedTransport(
+                account.allowed,
+                self.tls,
+                httpx.Limits(
+                    max_connections=None, max_keepalive_connections=64, keepalive_expiry=IDLE_S
+                ),
             ),
-            verify=self.tls,
         )
         self._gate: Mapping[str, str] = {}
 

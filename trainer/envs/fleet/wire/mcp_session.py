@@ -27,6 +27,8 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from hillclimb.environment.sanitize import sanitize_unicode
+from hillclimb.process.network.addresses import AllowedHosts
+from hillclimb.process.network.connections import direct_transport
 from trainer.envs.fleet.wire.faults import (
     SESSION_LOST,
     CallRefused,
@@ -41,6 +43,7 @@ from trainer.envs.fleet.wire.retry import IDLE_S, Meter
 
 IS_FIRST = version("mcp").startswith("1.")
 _http = import_module("httpx" if IS_FIRST else "httpx2")
+_core = import_module("httpcore" if IS_FIRST else "httpcore2")
 _mcp, _types = import_module("mcp"), import_module("mcp.types")
 _McpError: type[Exception] = _mcp.McpError if IS_FIRST else _mcp.MCPError
 _UNSENT = (_http.ConnectError, _http.ConnectTimeout, _http.PoolTimeout)
@@ -83,10 +86,11 @@ class _LimitedBody(_http.AsyncByteStream):  # type: ignore[misc, name-defined]
 class _Transport(_http.AsyncBaseTransport):  # type: ignore[misc, name-defined]
     """HTTP transport of the library's requests; `fault` is the fault of the last refused one."""
 
-    def __init__(self, meter: Meter, tls: ssl.SSLContext, max_bytes: int, key: str) -> None:
-        self._inner = _http.AsyncHTTPTransport(
-            verify=tls, limits=_http.Limits(keepalive_expiry=IDLE_S)
-        )
+    def __init__(
+        self, meter: Meter, tls: ssl.SSLContext, max_bytes: int, key: str, allowed: AllowedHosts
+    ) -> None:
+        limits = _http.Limits(keepalive_expiry=IDLE_S)
+        self._inner = direct_transport(allowed, tls=tls, limits=limits, http=_http, core=_core)
         self._meter = meter
         self._max_bytes = max_bytes
         self._key = key
@@ -166,12 +170,13 @@ class McpSession:
         meter: Meter,
         tls: ssl.SSLContext,
         max_bytes: int,
+        allowed: AllowedHosts,
     ) -> None:
         self._url = url
         self._headers = dict(headers)
         self._options = {} if IS_FIRST else {"max_sse_event_size": max_bytes}
         self._key = self._headers.get("Authorization", "").removeprefix("Bearer ")
-        self._transport = _Transport(meter, tls, max_bytes, self._key)
+        self._transport = _Transport(meter, tls, max_bytes, self._key, allowed)
         self._task: asyncio.Task[None] | None = None
         self._session: ClientSession | None = None
         self._stop = asyncio.Event()

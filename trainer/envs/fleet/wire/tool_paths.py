@@ -41,6 +41,7 @@ class ToolPaths:
             headers=api.account.headers,
             meter=meter,
             tls=api.tls,
+            allowed=api.account.allowed,
             max_bytes=sizes.max_message_bytes,
         )
         self._paths = tuple(_ToolPath(f"{instance.root}/{path}", connect, meter) for path in PATHS)

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from hillclimb.environment.base import ToolSpec
 from hillclimb.environment.errors import RolloutError
+from hillclimb.process.network.addresses import AllowedHosts
 from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.actions import Actions
 from trainer.envs.openenv.check.arguments import draw_arguments, schema_problem
@@ -63,6 +64,8 @@ class ServerCheck:
 
     def __init__(self, plan: CheckPlan) -> None:
         self._plan = plan
+        # Whoever starts the check names the server, and sits at this machine.
+        self._allowed = AllowedHosts.of_trainer({}).with_server(plan.server.url)
         self._actions: Actions | None = None
         self._tools: tuple[ToolSpec, ...] = ()
 
@@ -89,7 +92,7 @@ class ServerCheck:
     async def _answers(self) -> ServerFinding:
         began, url = time.perf_counter(), self._plan.server.url
         try:
-            schema = await action_schema(self._plan.server, self._plan.headers)
+            schema = await action_schema(self._plan.server, self._plan.headers, self._allowed)
         except httpx.HTTPStatusError as fault:
             status = fault.response.status_code
             what = f"{url} answers {status} to GET /schema"
@@ -119,7 +122,7 @@ class ServerCheck:
 
         scale = RewardScale("ENV", self._plan.server)
         headers = self._plan.headers
-        episode = OpenEnvEpisode(self._plan.server, headers, actions, reset, scale)
+        episode = OpenEnvEpisode(self._plan.server, headers, actions, reset, scale, self._allowed)
         try:
             async with asyncio.timeout(self._plan.deadline_s):
                 self._tools = await episode.reset()

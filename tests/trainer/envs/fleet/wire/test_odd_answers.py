@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hillclimb.minifleet.experts import expert
+from hillclimb.process.network.addresses import NO_HOSTS, OWN_MACHINE_HOSTS
 from tests.trainer.envs.fleet.scene import TASK, on_server, with_payload
 from tests.trainer.envs.odd_server import Asked, Said, odd_server
 from trainer.envs.fleet.instances.limiter import Limiter
@@ -200,6 +201,7 @@ async def called(
             meter=Meter(),
             tls=ssl.create_default_context(),
             max_bytes=1 << 20,
+            allowed=OWN_MACHINE_HOSTS,
         )
         await tools.open()
         try:
@@ -270,3 +272,25 @@ async def test_a_mistake_of_our_own_is_told_with_where_it_is(
     with pytest.raises(WireFault):
         await retry.call("reading", read_wrongly, may_repeat=lambda _: False)
     assert "in read_wrongly" in caplog.text
+
+
+async def test_an_instance_at_an_inner_host_gets_neither_a_reset_nor_a_session() -> None:
+    """Where an instance is, the platform says: that opens no host of the runner's network."""
+    async with odd_server(Said(body={"success": True})) as (url, said):
+        api = FleetApi(FleetAccount(base_url=url, key=KEY, allowed=NO_HOSTS))
+        tools = McpSession(
+            f"{url}/mcp",
+            api.account.headers,
+            meter=Meter(),
+            tls=api.tls,
+            max_bytes=1 << 20,
+            allowed=NO_HOSTS,
+        )
+        try:
+            for refused in (api.reset(instance(url)), tools.open()):
+                with pytest.raises(WireFault, match="unreachable"):
+                    await refused
+        finally:
+            await tools.close()
+            await api.close()
+        assert said == []
