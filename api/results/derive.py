@@ -23,7 +23,7 @@ from api.tables import (
     StepSignalRecord,
 )
 from api.tables.bulk import upsert_rows
-from api.tables.results import QUALIFIED, REFUSED
+from api.tables.training.results import QUALIFIED, REFUSED
 from hillclimb.protocol.events import (
     CheckpointDeleted,
     CheckpointQualified,

@@ -14,7 +14,7 @@ from api.runs.errors import AttemptNotFound, RunImported, RunNotFound
 from api.runs.queue_class import QueueClass, has_queue_class
 from api.runs.status import CLAIMED_STATES, RunStatus
 from api.tables import Attempt, Checkpoint, Run, RunEvent
-from api.tables.results import REFUSED
+from api.tables.training.results import REFUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

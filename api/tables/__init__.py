@@ -1,16 +1,6 @@
 """All tables of the service, one module per noun; importing this package registers them."""
 
 from api.tables.base import Base
-from api.tables.clusters import (
-    BudgetExtension,
-    CloudExclusion,
-    Cluster,
-    Deployment,
-    LaunchTry,
-    OrphanedCluster,
-    PriceQuote,
-    ProjectLimits,
-)
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import (
     OutboxMessage,
@@ -32,7 +22,21 @@ from api.tables.projects import (
     RunGrant,
     SessionCode,
 )
-from api.tables.results import (
+from api.tables.service import SchemaRevision
+from api.tables.studies.campaigns import Campaign, CampaignCell, CampaignMember
+from api.tables.studies.experiments import Experiment, ExperimentRun
+from api.tables.studies.issues import Issue
+from api.tables.training.clusters import (
+    BudgetExtension,
+    CloudExclusion,
+    Cluster,
+    Deployment,
+    LaunchTry,
+    OrphanedCluster,
+    PriceQuote,
+    ProjectLimits,
+)
+from api.tables.training.results import (
     Checkpoint,
     ComputeRecord,
     Eval,
@@ -42,11 +46,7 @@ from api.tables.results import (
     RescoredOutcome,
     StepSignalRecord,
 )
-from api.tables.runs import Attempt, GuardTrip, IdempotencyKey, Run, RunEvent, Runner
-from api.tables.service import SchemaRevision
-from api.tables.studies.campaigns import Campaign, CampaignCell, CampaignMember
-from api.tables.studies.experiments import Experiment, ExperimentRun
-from api.tables.studies.issues import Issue
+from api.tables.training.runs import Attempt, GuardTrip, IdempotencyKey, Run, RunEvent, Runner
 
 __all__ = [
     "Base",

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.tables.runs import IdempotencyKey
+from api.tables.training.runs import IdempotencyKey
 
 
 class IdempotencyKeyReused(Exception):

@@ -20,7 +20,7 @@ from api.tables.access.secrets.hosts import refuse_foreign_hosts
 from api.tables.access.secrets.keyring import Encrypted, Keyring, Place
 from api.tables.access.secrets.request import MAX_VALUE_BYTES, MIN_VALUE_CHARS
 from api.tables.projects import ProjectSecret
-from api.tables.runs import Run
+from api.tables.training.runs import Run
 from hillclimb.spec.run import RunSpec
 
 MAX_SECRETS = 200
