@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import yaml
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
@@ -19,7 +21,8 @@ from tests.api.http.conftest import KEY, bearer
 from tests.fixtures.factories import spec_body
 
 TOKEN = "metrics-token-of-the-operator-0123456789"
-DASHBOARD = Path(__file__).resolve().parents[4] / "docs" / "grafana.json"
+DOCS = Path(__file__).resolve().parents[4] / "docs"
+DASHBOARD = DOCS / "grafana.json"
 
 
 @pytest.fixture
@@ -123,3 +126,28 @@ async def test_every_metric_of_the_dashboard_exists(client: httpx.AsyncClient) -
     assert used <= names
     boxes = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in panels]
     assert len(set(boxes)) == len(boxes)
+
+
+def alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((DOCS / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+async def test_alerts_are_about_series_that_there_are(client: httpx.AsyncClient) -> None:
+    """A misspelt name or state would never fire."""
+    answer = await client.get("/metrics", headers=bearer(TOKEN))
+    exposed = answer.text
+    for rule in alerts():
+        for name, selector in re.findall(r"(hillclimb_\w+)(?:\{([^}]*)\})?", rule["expr"]):
+            assert re.search(rf"^{name}[{{ ]", exposed, re.M), (rule["alert"], name)
+            for label, sign, value in re.findall(r'(\w+)(=~?)"([^"]*)"', selector):
+                if sign == "=":
+                    assert f'{name}{{{label}="{value}"}}' in exposed, (rule["alert"], value)
+
+
+def test_every_alert_has_its_entry_in_the_runbook() -> None:
+    alarms = (DOCS / "runbook.md").read_text().partition("\n## Alarms\n")[2]
+    entries = re.findall(r"^### (\w+)$", alarms, re.M)
+    assert entries == [rule["alert"] for rule in alerts()]
+    for rule in alerts():
+        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
