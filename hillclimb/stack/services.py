@@ -112,7 +112,7 @@ def _worker(plan: StackPlan) -> ServiceSpec:
         cwd=CODE_ROOT,
         environment={**plan.environment, **plan.clouds},
         needs=("postgres", "valkey", "migrate"),
-        ready=log_says(r"hillclimb@\S+ ready\.$"),
+        ready=log_says(r"hillclimb@[^\s@]+ ready\.$"),
     )
 
 
@@ -129,7 +129,7 @@ def _cluster_worker(plan: StackPlan) -> ServiceSpec | None:
         cwd=CODE_ROOT,
         environment={**plan.environment, **plan.clouds},
         needs=("postgres", "valkey", "migrate"),
-        ready=log_says(r"clusters@\S+ ready\.$"),
+        ready=log_says(r"clusters@[^\s@]+ ready\.$"),
     )
 
 

@@ -88,7 +88,7 @@ def _read(name: str) -> DocumentationPage:
     rest = body[title.end() :] if title else body
     parts = [each.strip() for each in rest.split("\n\n")]
     paragraph = next((each for each in parts if each and each[0] not in NO_SENTENCE), "")
-    plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", " ".join(paragraph.split()))
+    plain = re.sub(r"\[([^\[\]]+)\]\([^()]+\)", r"\1", " ".join(paragraph.split()))
     sentence = re.split(r"(?<=\.)\s", plain, maxsplit=1)[0].rstrip(":")
     return DocumentationPage(
         name=name,

@@ -33,7 +33,7 @@ from trainer.attempt.scratch import remove_earlier_copies
 from trainer.attempt.storage import raise_storage_full
 from trainer.errors import CheckpointError
 
-_FILE = re.compile(rf"^(.*/{CHECKPOINTS}/global_step_(\d+)/attempt-(\d+))/(.+)$")
+_FILE = re.compile(rf"^((?:[^/]+/){{1,8}}{CHECKPOINTS}/global_step_(\d+)/attempt-(\d+))/(.+)$")
 _CHUNK = 1024 * 1024
 
 

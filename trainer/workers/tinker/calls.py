@@ -8,7 +8,6 @@ would recur in another attempt is a `SpecError`; after any other a new attempt m
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -23,8 +22,8 @@ from trainer.errors import SpecError, TrainerError
 
 T = TypeVar("T")
 
-_FAILED = re.compile(r"Request failed: (.*) for self\.request_id", re.S)
-"""The server's message within the SDK's."""
+_BEFORE, _AFTER = "Request failed: ", " for self.request_id"
+"""What the SDK's message has around the server's."""
 _FAULTS = (
     tinker.TinkerError,
     httpx.HTTPError,
@@ -87,8 +86,11 @@ def _refusal(fault: BaseException) -> str:
             message = each.body.get("detail") or each.body.get("message")
             if message:
                 return f"{message} (HTTP {each.status_code})"
-    match = _FAILED.search(str(fault)) if isinstance(fault, tinker.RequestFailedError) else None
-    return match[1] if match else f"{type(fault).__name__}: {fault}"
+    if isinstance(fault, tinker.RequestFailedError):
+        message, end, _ = str(fault).partition(_BEFORE)[2].rpartition(_AFTER)
+        if end:
+            return message
+    return f"{type(fault).__name__}: {fault}"
 
 
 async def awaited(what: str, kind: type[TrainerError], seconds: float, answer: Awaitable[T]) -> T:

@@ -17,7 +17,7 @@ from hillclimb.hardware.presets.presets import ALIASES, presets
 from hillclimb.spec.rules.old_names import HYDRA_KEYS, HYDRA_SECTIONS, WORKFLOW_INPUTS, flat_keys
 
 _OVERRIDE = re.compile(r"\+{0,2}((?:trainer|generator|environment|data)(?:\.\w+)+)=(.*)", re.DOTALL)
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]{0,300}))?\}|\$(\w+)")
 ENVIRONMENT_KEYS = {"NUM_EPOCHS": "epochs", "LR": "lr", "MODEL_PATH": "model_name"}
 """Variables of a task file whose names differ from the workflow's inputs."""
 DECODING = {

@@ -27,10 +27,13 @@ _IDLE_MARKERS = ("no unexpected changes", "no filesystem changes", "no-unexpecte
 OpenEnv's."""
 _OPEN_ERRORS = ">>> ERROR_ACCUMULATOR >>>"
 _ERRORS, _SUCCESSES = (
-    re.compile(rf">>> {kind}_ACCUMULATOR >>>\n.*?\n<<< {kind}_ACCUMULATOR <<<", re.DOTALL)
+    (f">>> {kind}_ACCUMULATOR >>>\n", f"\n<<< {kind}_ACCUMULATOR <<<")
     for kind in ("ERROR", "SUCCESS")
 )
-"""Printed lists of checks with their marker lines."""
+"""Marker lines around a printed list of checks. They are searched as plain text: a regex reads the
+whole output again for each first marker of an output that repeats it."""
+MAX_APPS = 200
+"""Apps of one task whose verdicts count."""
 _MARKER = re.compile(r"(?P<way>>>>|<<<) \w\S* (?P=way)$")
 MAX_REASON, MAX_DETAIL, MAX_EXECUTION_ID = 200, 500, 200
 """Most characters of a reason, of the cause in words, and of an execution's name."""
@@ -113,11 +116,11 @@ def partial_score(stdout: str) -> float | None:
     Several apps: the share of apps that passed, without those that passed and had nothing to do,
     as OpenEnv counts them. One app: checks passed over checks made.
     """
-    apps = _APP.findall(stdout)
+    apps = _APP.findall(stdout)[:MAX_APPS]
     if apps:
         passed = [verdict == "1" for name, verdict in apps if not _is_idle(stdout, name, verdict)]
         return sum(passed) / len(passed) if passed else None
-    errors, successes = _checks(stdout, "ERROR"), _checks(stdout, "SUCCESS")
+    errors, successes = _checks(stdout, _ERRORS), _checks(stdout, _SUCCESSES)
     if (errors is None and _OPEN_ERRORS in stdout) or (errors is None and successes is None):
         return None
     num_errors, num_successes = len(errors or []), len(successes or [])
@@ -130,23 +133,39 @@ def _is_idle(stdout: str, app: str, verdict: str) -> bool:
 
     The verdict of an app is over all its checks; one such check drops the app.
     """
-    name = re.escape(app)
-    block = re.search(rf"<<< VERIFY_{name} <<<(.*?)>>> VERIFY_{name} >>>", stdout, re.DOTALL)
-    successes = _SUCCESSES.search(block[1]) if block is not None else None
+    block = _between(stdout, f"<<< VERIFY_{app} <<<", f">>> VERIFY_{app} >>>")
+    successes = _between(block, *_SUCCESSES) if block is not None else None
     if verdict != "1" or successes is None:
         return False
-    return any(marker in successes[0].lower() for marker in _IDLE_MARKERS)
+    return any(marker in successes.lower() for marker in _IDLE_MARKERS)
 
 
-def _checks(stdout: str, kind: str) -> list[object] | None:
+def _between(text: str, first: str, last: str) -> str | None:
+    """Return what stands between the first `first` and the next `last`; None without both."""
+    begin = text.find(first)
+    end = text.find(last, begin + len(first)) if begin >= 0 else -1
+    return text[begin + len(first) : end] if end >= 0 else None
+
+
+def _without(text: str, first: str, last: str) -> str:
+    """Return the text without each `first`, the next `last`, and what stands between them."""
+    rest, at = [], 0
+    while (begin := text.find(first, at)) >= 0:
+        end = text.find(last, begin + len(first))
+        if end < 0:
+            break
+        rest.append(text[at:begin])
+        at = end + len(last)
+    return "".join([*rest, text[at:]])
+
+
+def _checks(stdout: str, markers: tuple[str, str]) -> list[object] | None:
     """Return a printed list of checks; only literals are parsed."""
-    match = re.search(
-        rf">>> {kind}_ACCUMULATOR >>>\n(.*?)\n<<< {kind}_ACCUMULATOR <<<", stdout, re.DOTALL
-    )
-    if match is None:
+    printed = _between(stdout, *markers)
+    if printed is None:
         return None
     try:
-        checks = ast.literal_eval(match[1].strip())
+        checks = ast.literal_eval(printed.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     return checks if isinstance(checks, list) else None
@@ -157,12 +176,12 @@ def _complaint(stdout: str) -> str | None:
 
     Marker lines and passed checks do not count.
     """
-    errors = _checks(stdout, "ERROR")
+    errors = _checks(stdout, _ERRORS)
     if errors:
         return str(errors[0])[:MAX_REASON]
-    output = _SUCCESSES.sub("", stdout)
+    output = _without(stdout, *_SUCCESSES)
     if errors is not None:
-        output = _ERRORS.sub("", output)
+        output = _without(output, *_ERRORS)
     written = (line.strip() for line in output.splitlines())
     lines = [line for line in written if line and not _MARKER.match(line)]
     return lines[-1][:MAX_REASON] if lines else None

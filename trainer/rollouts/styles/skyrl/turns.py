@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 
 from pydantic import JsonValue
 
@@ -19,14 +18,7 @@ from trainer.rollouts.styles.base import EpisodeCrash
 STOP_TEXT = "</tool_call>"
 _DONE = ("<done>", "[done]")
 _MAX_BRACES = 3
-_BODIES = tuple(
-    (
-        re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL),
-        re.compile(rf"<{tag}>(.*?)(?:<\||\Z)", re.DOTALL),
-    )
-    for tag in ("tool_call", "function_call")
-)
-"""The body of a call with its closing tag, else up to a special token or the end of the turn."""
+_TAGS = ("tool_call", "function_call")
 _MAX_INT: int = 10**MAX_INT_DIGITS
 
 
@@ -62,15 +54,27 @@ def read_turn(text: str) -> ParsedTurn:
 
 def _find_call(text: str) -> tuple[str, JsonValue] | None:
     """Return name and arguments of the first call that can be read."""
-    for closed, unclosed in _BODIES:
-        body = closed.search(text) or unclosed.search(text)
-        call = _read_object(body[1].strip()) if body else None
+    for tag in _TAGS:
+        body = _body(text, tag)
+        call = _read_object(body.strip()) if body is not None else None
         if call is None:
             continue
         name = call.get("name") or call.get("tool")
         if name:
             return str(name), call.get("arguments") or call.get("params", {})
     return None
+
+
+def _body(text: str, tag: str) -> str | None:
+    """Return the body of a call with its closing tag, else up to a special token or the end.
+
+    Searched as plain text: a regex reads a turn that repeats the first tag once for each.
+    """
+    _, first, rest = text.partition(f"<{tag}>")
+    if not first:
+        return None
+    body, last, _ = rest.partition(f"</{tag}>")
+    return body if last else rest.partition("<|")[0]
 
 
 def _read_object(text: str) -> dict[str, JsonValue] | None:
