@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +14,7 @@ from sqlalchemy.orm import Session
 from api.results.artifacts.errors import ArtifactNotFound
 from api.results.evals.failures import cause_of
 from api.tables import OutcomeRecord, Run
+from hillclimb.blobs.archive.gzip_file import GzipLimit, GzipUnreadable, stored_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.outcomes import OutcomeStatus
 from hillclimb.protocol.payloads.results.rollouts import StoredTrajectory
@@ -23,6 +22,8 @@ from hillclimb.protocol.rundir import attempt_name, run_key
 
 Position = tuple[int, str]
 """The end of a page: step and rollout id of its last row."""
+FILE_LIMIT = GzipLimit(unpacked_bytes=4 << 30)
+"""What is read of a file of trajectories, which has all rollouts of a request to an environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,21 +92,22 @@ def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> StoredTrajector
     """Return the stored trajectory of an outcome, as the trainer wrote it.
 
     Raises:
-        ArtifactNotFound: its file is not in the store (not yet, or no longer), or is damaged.
+        ArtifactNotFound: its file is not in the store (not yet, or no longer), is damaged, or is
+            beyond `FILE_LIMIT`.
     """
     key = run_key(outcome.run_id, attempt_name(outcome.attempt), outcome.trajectory)
     missing = ArtifactNotFound(f"The trajectory of {outcome.rollout_id} is not in the store.")
     try:
-        data = store.get(key)
-    except BlobMissing as error:
-        raise missing from error
-    try:
-        lines = gzip.decompress(data).splitlines()
+        lines = stored_lines(store, key, FILE_LIMIT)
         line = next(islice(lines, outcome.trajectory_line, None), None)
         if line is None:
             raise missing
         return StoredTrajectory.model_validate(json.loads(line))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except BlobMissing as error:
+        raise missing from error
+    except GzipUnreadable as error:
+        raise ArtifactNotFound(f"The file of {outcome.rollout_id} {error}.") from error
+    except ValueError as error:
         raise ArtifactNotFound(f"The file of {outcome.rollout_id} is damaged.") from error
 
 

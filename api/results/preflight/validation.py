@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +11,12 @@ from sqlalchemy.orm import Session
 from api.results.errors import NoSuchValidation
 from api.results.preflight.newest_event import newest_event
 from api.tables import Run
+from hillclimb.blobs.archive.gzip_file import (
+    GzipDamaged,
+    GzipLimit,
+    GzipTooLarge,
+    unpacked_lines,
+)
 from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError, checked_key
 from hillclimb.protocol.events import ValidationCompleted
 from hillclimb.protocol.rundir import attempt_name, run_key
@@ -105,13 +108,9 @@ def _packed(store: BlobStore, key: str) -> bytes:
 
 def _lines(packed: bytes) -> Iterator[bytes]:
     """Yield the lines of a compressed file, one in memory at a time."""
-    remaining = MAX_UNPACKED_BYTES
     try:
-        with gzip.open(io.BytesIO(packed)) as file:
-            while line := file.readline(remaining + 1):
-                remaining -= len(line)
-                if remaining < 0:
-                    raise NoSuchValidation(_TOO_LARGE)
-                yield line
-    except (OSError, EOFError, zlib.error) as error:
+        yield from unpacked_lines(packed, GzipLimit(unpacked_bytes=MAX_UNPACKED_BYTES))
+    except GzipTooLarge as error:
+        raise NoSuchValidation(_TOO_LARGE) from error
+    except GzipDamaged as error:
         raise NoSuchValidation("The rows of the validation are damaged.") from error

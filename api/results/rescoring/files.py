@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from api.results.artifacts.trajectories import FILE_LIMIT
+from hillclimb.blobs.archive.gzip_file import GzipUnreadable, gzip_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore
 
 
@@ -27,13 +27,13 @@ def fetch_files(
 
 
 def read_lines(path: Path, numbers: set[int]) -> dict[int, bytes]:
-    """Return the lines of a trajectory file; none after damage, nor of a missing file."""
+    """Return the lines of a trajectory file; none of a missing file, nor after a fault."""
     lines: dict[int, bytes] = {}
     try:
-        with gzip.open(path, "rb") as file:
-            for number, line in enumerate(file):
+        with path.open("rb") as file:
+            for number, line in enumerate(gzip_lines(file, FILE_LIMIT)):
                 if number in numbers:
                     lines[number] = line
-    except (OSError, EOFError, zlib.error):
+    except (GzipUnreadable, OSError):
         return lines
     return lines

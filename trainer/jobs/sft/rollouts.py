@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from hillclimb.blobs.archive.gzip_file import GzipLimit, GzipUnreadable, stored_lines
 from hillclimb.blobs.base import BlobStore
 from hillclimb.protocol.rundir import run_key
 from trainer.algo.sequences import TrainingSequence
@@ -16,6 +16,7 @@ from trainer.jobs.sft.encoding import imitated
 
 _TRAINING = re.compile(r".*/attempt-\d+/trajectories/step-\d+-train-[^/]*\.jsonl\.gz")
 """Files of training rollouts; those of evaluations are never trained on."""
+_LIMIT = GzipLimit(unpacked_bytes=4 << 30)
 
 
 def read_rollouts(
@@ -24,12 +25,12 @@ def read_rollouts(
     """Yield the training rollouts of a run whose score is at least `min_score`, each once.
 
     Raises:
-        DataError: a file is damaged, or its tokens are those of another vocabulary.
+        DataError: a file is damaged or too large, or its tokens are those of another vocabulary.
         StoreError: the store does not answer.
     """
     seen: set[tuple[int, ...]] = set()
     for key in sorted(filter(_TRAINING.fullmatch, store.list(run_key(run_id)))):
-        for record in _records(store.get(key), key):
+        for record in _records(store, key):
             score = record["outcome"]["score"]
             mask = [bool(each) for each in record["action_mask"]]
             if score is None or score < min_score or not any(mask):
@@ -45,8 +46,11 @@ def read_rollouts(
                 yield sequence
 
 
-def _records(content: bytes, key: str) -> list[dict[str, Any]]:
+def _records(store: BlobStore, key: str) -> Iterator[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in gzip.decompress(content).splitlines()]
-    except (OSError, EOFError, ValueError) as fault:
+        for line in stored_lines(store, key, _LIMIT):
+            yield json.loads(line)
+    except GzipUnreadable as fault:
+        raise DataError(f"{key} {fault}") from fault
+    except ValueError as fault:
         raise DataError(f"{key} cannot be read: {fault}") from fault

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import logging
-import zlib
 from collections.abc import Iterable
 
+from hillclimb.blobs.archive.gzip_file import GzipLimit, unpacked_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError
 from hillclimb.protocol.rundir import AttemptDir, attempt_name, run_key
 from hillclimb.protocol.validation import (
@@ -18,6 +18,7 @@ from hillclimb.protocol.validation import (
 )
 
 _LEVEL = 6
+_LIMIT = GzipLimit(unpacked_bytes=1 << 30)
 _log = logging.getLogger(__name__)
 
 
@@ -62,13 +63,9 @@ def read_rows(data: bytes) -> list[TaskValidation]:
     """Return the rows of a file.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: it is damaged, or too large.
     """
-    try:
-        lines = gzip.decompress(data).splitlines()
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"the rows are damaged: {error}") from error
-    return [TaskValidation.model_validate_json(line) for line in lines]
+    return [TaskValidation.model_validate_json(line) for line in unpacked_lines(data, _LIMIT)]
 
 
 def known_rows(store: BlobStore, attempt_dir: AttemptDir) -> dict[str, TaskValidation]:

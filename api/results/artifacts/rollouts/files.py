@@ -5,31 +5,29 @@ A file is fetched once per evaluation and read line by line, so that memory does
 
 from __future__ import annotations
 
-import gzip
 import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, Self
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from api.results.artifacts.trajectories import TrajectoryFilters, outcome_facts
+from api.results.artifacts.trajectories import FILE_LIMIT, TrajectoryFilters, outcome_facts
 from api.results.evals.store import OutcomeBatch
 from api.tables import OutcomeRecord
 from api.tables.database import Database
+from hillclimb.blobs.archive.gzip_file import GzipUnreadable, gzip_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.payloads.results.rollouts import RolloutPayload
 from hillclimb.protocol.rundir import attempt_name, run_key
 
-MAX_LINE_BYTES = 64 << 20
-"""Longest line of a trajectory file; a longer one counts as missing."""
 GZIP = 31
 """Window bits of `zlib` for a stream in gzip's format."""
-DAMAGED = (OSError, EOFError, zlib.error)
 
 
 @dataclass(slots=True)
@@ -43,6 +41,7 @@ class TrajectoryFiles:
     )
     _key: str = ""
     _file: BinaryIO | None = None
+    _lines: Iterator[bytes] = field(default_factory=lambda: iter(()))
     _next: int = 0
 
     def __enter__(self) -> Self:
@@ -58,7 +57,9 @@ class TrajectoryFiles:
         self._folder.cleanup()
 
     def line(self, outcome: OutcomeRecord) -> bytes | None:
-        """Return the stored line of an outcome, without its end; None if missing or damaged.
+        """Return the stored line of an outcome, without its end.
+
+        None where its file is missing, damaged or beyond `FILE_LIMIT` before the line's end.
 
         Raises:
             StoreError: the store does not respond.
@@ -68,7 +69,7 @@ class TrajectoryFiles:
             if key != self._key:
                 self._fetch(key)
             return None if self._file is None else self._read(outcome.trajectory_line)
-        except DAMAGED:
+        except (GzipUnreadable, OSError):
             self._close()
             return None
 
@@ -80,20 +81,16 @@ class TrajectoryFiles:
             self.store.get_file(key, path)
         except BlobMissing:
             return
-        self._file, self._next = cast("BinaryIO", gzip.open(path, "rb")), 0  # noqa: SIM115
+        self._file = path.open("rb")
+        self._lines, self._next = gzip_lines(self._file, FILE_LIMIT), 0
 
     def _read(self, number: int) -> bytes | None:
         assert self._file is not None
         if number < self._next:
-            self._file.seek(0)
-            self._next = 0
-        line = b""
-        while self._next <= number:
-            line = self._file.readline(MAX_LINE_BYTES)
-            self._next += 1
-            if not line.endswith(b"\n"):
-                return None
-        return line.removesuffix(b"\n")
+            self._lines, self._next = gzip_lines(self._file, FILE_LIMIT), 0
+        line = next(islice(self._lines, number - self._next, None), b"")
+        self._next = number + 1
+        return line.removesuffix(b"\n") if line.endswith(b"\n") else None
 
     def _close(self) -> None:
         if self._file is not None:

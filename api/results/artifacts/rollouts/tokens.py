@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
@@ -15,6 +12,7 @@ from typing import Any
 from api.results.artifacts.errors import ArtifactNotFound
 from api.results.artifacts.trajectories import read_trajectory
 from api.tables import OutcomeRecord
+from hillclimb.blobs.archive.gzip_file import GzipLimit, stored_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.payloads.results.rollouts import (
     StoredTokenValues,
@@ -121,12 +119,11 @@ def _read_values(store: BlobStore, outcome: OutcomeRecord) -> StoredTokenValues 
         ValueError: the file is damaged.
     """
     name = PurePosixPath(outcome.trajectory).name.removesuffix(_SUFFIX)
+    key = run_key(outcome.run_id, token_values_file(outcome.attempt, name))
     try:
-        data = store.get(run_key(outcome.run_id, token_values_file(outcome.attempt, name)))
+        line = next(islice(_lines(store, key), outcome.trajectory_line, None), b"")
     except BlobMissing:
         return None
-    lines = _unpacked(data).splitlines()
-    line = next(islice(lines, outcome.trajectory_line, None), b"")
     values = StoredTokenValues.model_validate_json(line)
     if values.rollout_id != outcome.rollout_id:
         raise ValueError("the line is about another rollout")
@@ -136,13 +133,10 @@ def _read_values(store: BlobStore, outcome: OutcomeRecord) -> StoredTokenValues 
 def _read_vocabulary(store: BlobStore, outcome: OutcomeRecord) -> list[Text] | None:
     """Return the texts of all tokens; None without a file, or with a damaged one."""
     try:
-        data = store.get(run_key(outcome.run_id, vocabulary_file(outcome.attempt)))
-    except BlobMissing:
-        return None
-    try:
-        entries = json.loads(_unpacked(data))
+        text = b"".join(_lines(store, run_key(outcome.run_id, vocabulary_file(outcome.attempt))))
+        entries = json.loads(text)
         return [_text(entry) for entry in entries] if isinstance(entries, list) else None
-    except (ValueError, TypeError):
+    except (BlobMissing, ValueError, TypeError):
         return None
 
 
@@ -155,17 +149,7 @@ def _text(entry: str | list[int]) -> Text:
     raise TypeError(f"no text: {entry!r}")
 
 
-def _unpacked(data: bytes) -> bytes:
-    """Unpack a file of gzip.
-
-    Raises:
-        ValueError: it is damaged, or longer than `MAX_FILE_BYTES`.
-    """
-    try:
-        with gzip.open(io.BytesIO(data)) as file:
-            unpacked = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"damaged: {error}") from error
-    if len(unpacked) > MAX_FILE_BYTES:
-        raise ValueError("longer than a trainer writes it")
-    return unpacked
+def _lines(store: BlobStore, key: str) -> Iterator[bytes]:
+    """Yield the lines of a file of gzip; raises ValueError for a damaged or too large one."""
+    limit = GzipLimit(unpacked_bytes=MAX_FILE_BYTES, line_bytes=MAX_FILE_BYTES)
+    return stored_lines(store, key, limit)

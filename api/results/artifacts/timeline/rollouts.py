@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from api.results.artifacts.timeline.trace import Json, Trace, Track
+from hillclimb.blobs.archive.gzip_file import GzipLimit, stored_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.payloads.results.rollouts import StoredSpan, StoredTimes
 
 WORKERS, ENGINES = 1000, 2000
 """First numbers of the processes of rollout workers and engines, above those of attempts."""
 SAMPLE, CALL = "sample", "call"
+FILE_LIMIT = GzipLimit(unpacked_bytes=64 << 20)
+"""What is read of one file of times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +28,16 @@ class RolloutFacts:
 
 
 def read_times(store: BlobStore, keys: Iterable[str]) -> Iterator[StoredTimes]:
-    """Yield the stored times of rollouts; files that are missing or damaged have none.
+    """Yield the stored times of rollouts; files that are missing, damaged or too large have none.
 
     Raises:
         StoreError: the store does not respond.
     """
     for key in keys:
         try:
-            lines = gzip.decompress(store.get(key)).splitlines()
+            lines = stored_lines(store, key, FILE_LIMIT)
             yield from [StoredTimes.model_validate_json(line) for line in lines]
-        except (BlobMissing, OSError, EOFError, zlib.error, ValueError):
+        except (BlobMissing, ValueError):
             continue
 
 
