@@ -23,6 +23,7 @@ from api.tables.notices import (
 from api.tables.projects import (
     ApiKey,
     AuditRecord,
+    EndedSession,
     Person,
     Project,
     ProjectDefaultsRecord,
@@ -79,6 +80,7 @@ __all__ = [
     "SlackLinkCode",
     "SlackRequest",
     "SessionCode",
+    "EndedSession",
     "Dataset",
     "DatasetVersion",
     "DatasetExclusion",

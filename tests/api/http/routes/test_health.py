@@ -12,7 +12,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from api.http.readiness import DEADLINE_S
+from api.http.measurement.readiness import DEADLINE_S
 from api.tables import Run
 from api.tables.database import MAX_OVERFLOW, POOL_SIZE, Database
 from tests.api.http.conftest import RememberingBell
