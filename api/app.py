@@ -17,6 +17,7 @@ from api.clusters.cloud_worker import require_cloud_worker
 from api.http import handlers
 from api.http.document import openapi
 from api.http.live.lifespan import run_hub
+from api.http.measurement.access_log import hide_codes
 from api.http.measurement.readiness import Readiness
 from api.http.measurement.requests import RequestTimer
 from api.http.measurement.spans import RequestSpan
@@ -160,6 +161,7 @@ ROUTERS = (
 def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = None) -> FastAPI:
     """Return the application; the default settings come from the environment."""
     settings = settings or load_settings()
+    hide_codes()
     app = FastAPI(
         title="Hillclimb",
         version=_version(),
