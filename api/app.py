@@ -17,13 +17,16 @@ from api.clusters.cloud_worker import require_cloud_worker
 from api.http import handlers
 from api.http.document import openapi
 from api.http.live.lifespan import run_hub
+from api.http.measurement.access_log import hide_codes
+from api.http.measurement.readiness import Readiness
 from api.http.measurement.requests import RequestTimer
 from api.http.measurement.spans import RequestSpan
 from api.http.middleware import RequestEdge
-from api.http.readiness import Readiness
 from api.http.requests.gate import Gate, gated
+from api.http.requests.limits.entrance import Entrance
+from api.http.requests.limits.rates import Rates
+from api.http.requests.limits.wrong_keys import WrongKeys
 from api.http.requests.query import refuse_unknown_query
-from api.http.requests.rates import Rates
 from api.http.requests.services import open_services
 from api.http.routes import health, schemas
 from api.http.routes.access import audit, keys, members, projects
@@ -158,6 +161,7 @@ ROUTERS = (
 def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = None) -> FastAPI:
     """Return the application; the default settings come from the environment."""
     settings = settings or load_settings()
+    hide_codes()
     app = FastAPI(
         title="Hillclimb",
         version=_version(),
@@ -191,6 +195,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             app.state.services = services
             app.state.readiness = Readiness(
                 database=services.database, task_queue=services.task_queue
+            )
+            app.state.entrance = Entrance(
+                database=services.database,
+                wrong_keys=WrongKeys(per_minute=settings.wrong_keys_per_minute),
             )
             app.state.rates = Rates(per_minute=settings.requests_per_minute)
             async with run_hub(services.database, settings.database_url) as hub:

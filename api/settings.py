@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     """This service's secret at the provider; unset: a public client with PKCE."""
     requests_per_minute: Annotated[int, Field(alias="HILLCLIMB_REQUESTS_PER_MINUTE", ge=1)] = 6000
     """Requests that one key, or one person in a browser, may send per minute to one API process."""
+    wrong_keys_per_minute: Annotated[int, Field(alias="HILLCLIMB_WRONG_KEYS_PER_MINUTE", ge=1)] = 60
+    """Wrong keys, tokens or sign-in links that one address may send per minute to one API process.
+    Behind a proxy, name it in uvicorn's `FORWARDED_ALLOW_IPS`, or all callers have its address."""
 
     dataset_max_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MAX_MB", ge=1)] = 512
     """Largest accepted upload of tasks, as sent (MB)."""

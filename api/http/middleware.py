@@ -1,4 +1,4 @@
-"""Outermost middleware: request ids, limits of body sizes, and the handler of unexpected errors."""
+"""Outermost middleware: request ids, body sizes, unexpected errors, headers of every response."""
 
 from __future__ import annotations
 
@@ -20,8 +20,23 @@ ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 BODY_IDLE_S = 30.0
 """Longest wait for the next piece of a body (seconds)."""
 MAX_BODY_BYTES = 1_000_000
-MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 24_000_000}
-"""Room for the largest event: the outcomes of `hillclimb.spec.run.MAX_ROLLOUTS` rollouts."""
+MAX_FORM_BYTES = 16_000
+"""Room for a sign-in form, which anybody may send: a key, a code and a path."""
+MAX_BODY_BYTES_AT: Mapping[str, int] = {
+    "/v1/ingest": 24_000_000,
+    "/login": MAX_FORM_BYTES,
+    "/login/oidc/accept": MAX_FORM_BYTES,
+    "/logout": MAX_FORM_BYTES,
+}
+"""`/v1/ingest` has room for the outcomes of `hillclimb.spec.run.MAX_ROLLOUTS` rollouts."""
+DEFAULT_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+}
+"""Of responses that set none of their own: they are data, and no browser is to run or frame them.
+Pages have others (`dashboard/headers.py`)."""
 UPLOAD = re.compile(r"/v1/datasets/[^/]+/versions|/v1/imports/[^/]+")
 """Paths whose body is streamed to a file: their limit is a setting."""
 EXCLUSIONS = re.compile(r"/v1/datasets/[^/]+/exclusions")
@@ -131,7 +146,10 @@ class _Exchange:
             return
         if message["type"] == "http.response.start":
             self._has_started = True
-            MutableHeaders(scope=message)[REQUEST_ID] = self.request_id
+            headers = MutableHeaders(scope=message)
+            headers[REQUEST_ID] = self.request_id
+            for name, value in DEFAULT_HEADERS.items():
+                headers.setdefault(name, value)
         await self._send(message)
 
     async def answer(self, kind: Kind, detail: str) -> None:
@@ -147,6 +165,7 @@ class _Exchange:
         headers = {
             "content-type": CONTENT_TYPE,
             REQUEST_ID: self.request_id,
+            **DEFAULT_HEADERS,
             "connection": "close",
             **headers_of(kind),
         }

@@ -13,6 +13,7 @@ from api.tables.notices import (
 from api.tables.projects import (
     ApiKey,
     AuditRecord,
+    EndedSession,
     Person,
     Project,
     ProjectDefaultsRecord,
@@ -80,6 +81,7 @@ __all__ = [
     "SlackLinkCode",
     "SlackRequest",
     "SessionCode",
+    "EndedSession",
     "Dataset",
     "DatasetVersion",
     "DatasetExclusion",

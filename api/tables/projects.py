@@ -156,6 +156,16 @@ class SessionCode(Created, Base):
     expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
+class EndedSession(Created, Base):
+    """A browser session that was signed out; kept until its cookie expires by itself."""
+
+    __tablename__ = "ended_sessions"
+
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    """Of the cookie."""
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
 class ProjectSecret(Created, Base):
     """A secret of a project: its value is stored encrypted, and no response has it."""
 

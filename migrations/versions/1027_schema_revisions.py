@@ -1,14 +1,14 @@
 """The revisions that a database has gone through: what older code needs to trust a newer schema.
 
 Revision ID: 1027
-Revises: 1024
+Revises: 1025
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "1027"
-down_revision = "1024"
+down_revision = "1025"
 branch_labels = None
 depends_on = None
 

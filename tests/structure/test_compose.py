@@ -37,12 +37,14 @@ def image(name: str) -> Stage:
     return STAGES[services()[name]["build"]["target"]]
 
 
+OF_OTHERS = {"TMPDIR", "FORWARDED_ALLOW_IPS"}
+"""Python's, and uvicorn's."""
 BUILT = [name for name, service in services().items() if "build" in service]
 
 
 @pytest.mark.parametrize("name", ["api", "worker", "beat", "slack", "cluster-worker"])
 def test_the_control_plane_gets_exactly_variables_that_it_reads(name: str) -> None:
-    given = set(services()[name]["environment"]) - {"TMPDIR"}
+    given = set(services()[name]["environment"]) - OF_OTHERS
     known = {str(field.alias) for field in Settings.model_fields.values()}
     required = {str(f.alias) for f in Settings.model_fields.values() if f.is_required()}
     assert required <= given <= known

@@ -24,6 +24,7 @@ from api.scheduling.attempts import AttemptEnd
 from api.tables import (
     Attempt,
     Base,
+    EndedSession,
     IdempotencyKey,
     PriceQuote,
     Run,
@@ -49,6 +50,7 @@ class Reaped:
     num_runs: int
     num_keys: int
     num_codes: int
+    num_sessions: int
     num_slack_requests: int
     num_runners: int
     num_quotes: int = 0
@@ -68,6 +70,7 @@ def sweep(context: WorkerContext, *, now: datetime | None = None) -> Reaped:
         ),
         num_codes=_delete(context, SessionCode.expires_at < now, SessionCode)
         + _delete(context, SlackLinkCode.expires_at < now, SlackLinkCode),
+        num_sessions=_delete(context, EndedSession.expires_at < now, EndedSession),
         num_slack_requests=_delete(
             context, SlackRequest.created_at < now - RETENTION, SlackRequest
         ),

@@ -1,7 +1,7 @@
 """Browser sessions: signed read-only cookies, and one-time codes that open them.
 
 A session names its API key and ends with it, so revoking the key is enough. The session of a person
-names a project, and ends with the membership.
+names a project, and ends with the membership. Signing out ends a session before its time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ import hashlib
 import hmac
 import json
 import secrets
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from api.tables import ApiKey, Person, SessionCode
+from api.tables import ApiKey, SessionCode
 from api.tables.access.errors import NotAllowed, NotAuthenticated
-from api.tables.access.identity import Principal, principal_of, principal_of_person
+from api.tables.access.identity import (
+    BrowserSession,
+    Principal,
+    principal_of,
+    principal_of_person,
+)
+from api.tables.access.members import check_session
 
 COOKIE = "hillclimb_session"
 SESSION_S = 12 * 3600
@@ -27,6 +34,9 @@ CODE_S = 300
 PURPOSE = b"hillclimb browser session v1\n"
 """Part of what is signed: other signatures with the same secret are no sessions."""
 USED = "This link was used before or has expired: create a new one."
+CODE_PURPOSE = b"hillclimb sign-in code v1\n"
+TAG_CHARS = 16
+"""Hex digits of a code's signature. It protects the database; the rest of a code is the secret."""
 FORM_PURPOSE = b"hillclimb form v1\n"
 """The same of the tokens of forms."""
 
@@ -57,13 +67,18 @@ def read_session(session: Session, cookie: str, *, secret: str, now: datetime) -
         raise NotAuthenticated("The session is not valid: sign in again.") from error
     if claims["until"] < now.timestamp():
         raise NotAuthenticated("The session has ended: sign in again.")
+    opened = BrowserSession(
+        sha256=_digest(cookie),
+        expires_at=datetime.fromtimestamp(claims["until"], UTC),
+        since=datetime.fromtimestamp(claims["since"], UTC) if "since" in claims else None,
+    )
+    person_id = claims.get("person")
+    check_session(session, opened, person_id)
     if "key" in claims:
-        return _principal(session, str(claims["key"]), now=now)
-    person = session.get(Person, str(claims["person"]))
-    ended = person.sessions_since if person is not None else None
-    if ended is not None and claims["since"] < ended.timestamp():
-        raise NotAuthenticated("The session has ended: sign in again.")
-    return principal_of_person(session, str(claims["project"]), str(claims["person"]))
+        caller = _principal(session, str(claims["key"]), now=now)
+    else:
+        caller = principal_of_person(session, str(claims["project"]), str(person_id))
+    return replace(caller, session=opened)
 
 
 def form_token(cookie: str, *, secret: str) -> str:
@@ -78,12 +93,16 @@ def check_form_token(cookie: str, token: str, *, secret: str) -> None:
         raise NotAuthenticated("The form is not of this session: open its page again.")
 
 
-def mint_code(session: Session, principal: Principal, *, now: datetime) -> str:
-    """Return a code that opens one session of the principal within `CODE_S` seconds."""
+def mint_code(session: Session, principal: Principal, *, secret: str, now: datetime) -> str:
+    """Return a code that opens one session of the principal within `CODE_S` seconds.
+
+    It ends in a part of a signature: codes that nobody minted need no look at the database.
+    """
     if principal.key_id is None:
         raise NotAllowed("Only the owner of a key can create a sign-in link.")
     session.execute(delete(SessionCode).where(SessionCode.expires_at < now))
     code = secrets.token_urlsafe(24)
+    code += _code_tag(code, secret)
     session.add(
         SessionCode(
             sha256=_digest(code),
@@ -93,6 +112,12 @@ def mint_code(session: Session, principal: Principal, *, now: datetime) -> str:
         )
     )
     return code
+
+
+def is_minted(code: str, *, secret: str) -> bool:
+    """Tell whether this service has minted the code, whatever became of it."""
+    expected = _code_tag(code[:-TAG_CHARS], secret)
+    return hmac.compare_digest(code[-TAG_CHARS:].encode(), expected.encode())
 
 
 def principal_of_code(session: Session, code: str, *, now: datetime) -> Principal:
@@ -125,6 +150,11 @@ def _principal(session: Session, key_id: str, *, now: datetime) -> Principal:
 
 def _sign(payload: bytes, secret: str) -> str:
     return hmac.new(secret.encode(), PURPOSE + payload, hashlib.sha256).hexdigest()
+
+
+def _code_tag(token: str, secret: str) -> str:
+    signature = hmac.new(secret.encode(), CODE_PURPOSE + token.encode(), hashlib.sha256)
+    return signature.hexdigest()[:TAG_CHARS]
 
 
 def _digest(code: str) -> str:

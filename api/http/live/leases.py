@@ -1,4 +1,4 @@
-"""Ends the streams of callers who may no longer read: keys revoked or expired, members removed.
+"""Ends the streams of callers who may no longer read: keys revoked, members removed, signed out.
 
 Streams outlive the request in which the caller was admitted, so each process looks up the callers
 of its open streams again every `INTERVAL_S` seconds, all of them in one short transaction.
@@ -20,6 +20,7 @@ from api.runs.journal import utc_now
 from api.tables import ApiKey
 from api.tables.access.errors import IdentityError, NotAuthenticated
 from api.tables.access.identity import Principal, Scope, principal_of, principal_of_person
+from api.tables.access.members import check_session
 from api.tables.database import Database
 
 INTERVAL_S = 1.0
@@ -61,6 +62,8 @@ def _may_read(session: Session, caller: Principal, *, now: datetime) -> bool:
 
 def _again(session: Session, caller: Principal, *, now: datetime) -> Principal:
     """Return the caller as of now; raises NotAuthenticated."""
+    if caller.session is not None:
+        check_session(session, caller.session, caller.person_id)
     if caller.key_id is None:
         return principal_of_person(session, caller.project_id, str(caller.person_id))
     key = session.get(ApiKey, caller.key_id)

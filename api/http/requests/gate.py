@@ -1,7 +1,8 @@
 """The gate before every route: it looks at the token before anything reads the body.
 
 It finds the row of the route in `PERMISSIONS`, identifies the caller, counts the request against
-the key's rate, and opens the draft of the audit log. A route without a row is refused.
+the rate of the key or attempt, and opens the draft of the audit log. A route without a row is
+refused, and so are the keys of an address that has sent too many wrong ones.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from re import Pattern
 
 from fastapi import FastAPI, Request
-from sqlalchemy import select
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
@@ -24,17 +24,16 @@ from starlette.types import Scope as Connection
 
 from api.http.dashboard.sessions import COOKIE, read_session
 from api.http.handlers import answer, not_allowed
+from api.http.requests.limits.entrance import ATTEMPT, entrance_of, origin_of
+from api.http.requests.limits.rates import Rates
 from api.http.requests.permissions import CHANGES, FORMS, PAGES, PERMISSIONS, SCOPE_OF, Access
-from api.http.requests.rates import Rates
 from api.http.requests.services import Services
 from api.runs.errors import UnknownToken
 from api.runs.journal import utc_now
-from api.scheduling.attempts import hash_token
-from api.tables import Attempt
 from api.tables.access import audit
-from api.tables.access.audit import AuditDraft
+from api.tables.access.audit import AuditDraft, Origin
 from api.tables.access.errors import IdentityError, NotAllowed, NotAuthenticated
-from api.tables.access.identity import Principal, authenticate
+from api.tables.access.identity import Principal
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +109,7 @@ class Gate:
         request = Request(scope)
         access = PERMISSIONS.get(route.name)
         try:
-            caller = await _admitted(request, access)
+            caller = await _admitted(request, route.name, access)
         except (IdentityError, UnknownToken, OperationalError, PoolTimeout) as error:
             await answer(request, error)(scope, receive, send)
             return
@@ -157,24 +156,29 @@ class _Recorder:
             log.exception("no audit record of request %s: %s", draft.request_id, draft.route)
 
 
-async def _admitted(request: Request, access: Access | None) -> Principal | None:
+async def _admitted(request: Request, route: str, access: Access | None) -> Principal | None:
     """Return the caller; null where the route needs none. Raises what `_caller` does."""
     if access is None:
         raise NotAllowed("No permission is declared for this route: nobody may call it.")
     if access is Access.OPEN:
         return None
     services = _services(request)
+    entrance, origin = entrance_of(request), origin_of(request, route)
     if access is Access.ATTEMPT:
-        await run_in_threadpool(_check_attempt, services, _bearer(request))
+        token = _bearer(request)
+        await entrance.check(origin, token, ATTEMPT)
+        _rates(request).count_attempt(await run_in_threadpool(entrance.attempt_of, token, origin))
         return None
-    caller = await run_in_threadpool(_caller, request, services, access)
+    caller = await _caller(request, services, access, origin)
     if caller is not None:
         caller.require(SCOPE_OF[access])
         _rates(request).count(caller)
     return caller
 
 
-def _caller(request: Request, services: Services, access: Access) -> Principal | None:
+async def _caller(
+    request: Request, services: Services, access: Access, origin: Origin
+) -> Principal | None:
     """Return the principal of the key or session; null for a page without a valid session.
 
     A session is accepted in place of a key only for reading, so a form of another site can change
@@ -185,23 +189,20 @@ def _caller(request: Request, services: Services, access: Access) -> Principal |
     cookie = request.cookies.get(COOKIE) if reads_cookie else None
     has_key = "authorization" in request.headers and access not in PAGES
     try:
-        with services.database.transaction() as session:
-            if not has_key and cookie is not None:
-                secret = services.cursor_secret
-                return read_session(session, cookie, secret=secret, now=utc_now())
-            return authenticate(session, _bearer(request), now=utc_now())
+        if not has_key and cookie is not None:
+            return await run_in_threadpool(_of_session, services, cookie)
+        key, entrance = _bearer(request), entrance_of(request)
+        await entrance.check(origin, key)
+        return await run_in_threadpool(entrance.enter, key, origin)
     except NotAuthenticated:
         if access in PAGES:
             return None
         raise
 
 
-def _check_attempt(services: Services, token: str) -> None:
-    """Raise UnknownToken unless an attempt has this token; the route decides what it may do."""
-    query = select(Attempt.id).where(Attempt.token_hash == hash_token(token))
+def _of_session(services: Services, cookie: str) -> Principal:
     with services.database.transaction() as session:
-        if session.scalar(query) is None:
-            raise UnknownToken("The attempt token is not known.")
+        return read_session(session, cookie, secret=services.cursor_secret, now=utc_now())
 
 
 def _bearer(request: Request) -> str:

@@ -7,8 +7,8 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
+from api.http.measurement.readiness import Readiness
 from api.http.problems import UNAVAILABLE, Problem, documented
-from api.http.readiness import Readiness
 from api.tables.database import SCHEMA_REVISION
 from hillclimb.protocol.payloads.projects.service import ReadyPayload
 

@@ -1,5 +1,7 @@
 """The audit log: one record per request that changed something, in the transaction of the change.
 
+Sessions of browsers and refused keys are recorded too, with the address that they came from.
+
 The HTTP layer opens a draft for the request; the sessions of `Database` call `collect` before each
 flush, and its transactions store the record before they commit. Only columns that `COLUMNS` lists
 are copied: a table without an entry is recorded by name and id alone, so that a new column can
@@ -15,11 +17,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import inspect, select
+from sqlalchemy import inspect, or_, select
 from sqlalchemy.orm import ORMExecuteState, Session
 
-from api.tables import AuditRecord, Base
-from api.tables.access.identity import Principal
+from api.tables import ApiKey, AuditRecord, Base, Project
+from api.tables.access.identity import (
+    DEFAULT_PROJECT,
+    PREFIX_CHARS,
+    Principal,
+    digest_of,
+    is_key_of,
+)
 from api.tables.ids import new_id
 
 MAX_CHANGES = 20
@@ -155,6 +163,73 @@ def store(session: Session, draft: AuditDraft) -> None:
             target=draft.target or created,
             request_id=draft.request_id,
             changes=draft.changes,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The request of a record: its route, its id, and the address that it came from."""
+
+    route: str
+    request_id: str
+    address: str
+
+
+def record_session(
+    session: Session,
+    caller: Principal,
+    action: str,
+    origin: Origin,
+    table: str = "browser_sessions",
+) -> None:
+    """Record that a session, or the code of one, was `created` or `deleted`."""
+    facts = {"address": origin.address}
+    change = {"table": table, "id": caller.key_id or caller.person_id}
+    before, after = ({}, facts) if action == "created" else (facts, {})
+    draft = AuditDraft(
+        caller=caller,
+        route=origin.route,
+        target=caller.key_id or caller.person_id,
+        request_id=origin.request_id,
+        changes=[change | {"action": action, "before": before, "after": after}],
+    )
+    store(session, draft)
+
+
+def subject_of_refusal(session: Session, key: str) -> ApiKey | None:
+    """Return the key that a refused one is, or was before, or has the first characters of."""
+    prefix, digest = key[:PREFIX_CHARS], digest_of(key)
+    query = select(ApiKey).where(or_(ApiKey.prefix == prefix, ApiKey.previous_prefix == prefix))
+    alike = session.scalars(query.order_by(ApiKey.id)).all()
+    return next((each for each in alike if is_key_of(each, digest)), alike[0] if alike else None)
+
+
+def record_refusal(
+    session: Session, subject: ApiKey | None, why: str, number: int, origin: Origin
+) -> None:
+    """Record refused keys in the project of the key that they are about, else in the operator's.
+
+    `number` counts those since the last record. Nothing is recorded before the operator's project
+    exists.
+    """
+    project_id = subject.project_id if subject is not None else DEFAULT_PROJECT
+    if session.get(Project, project_id) is None:
+        return
+    after = {"why": why[:MAX_VALUE_CHARS], "address": origin.address, "times": number}
+    identity = subject.id if subject is not None else None
+    change = {"table": "refused_keys", "id": identity, "action": "refused", "before": {}}
+    session.add(
+        AuditRecord(
+            id=new_id("aud"),
+            project_id=project_id,
+            actor=f"address:{origin.address}",
+            key_id=identity,
+            person_id=None,
+            route=origin.route,
+            target=identity,
+            request_id=origin.request_id,
+            changes=[change | {"after": after}],
         )
     )
 

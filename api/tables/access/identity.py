@@ -50,6 +50,17 @@ USE_INTERVAL = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserSession:
+    """The session of a browser by which somebody came."""
+
+    sha256: str
+    """Of its cookie."""
+    expires_at: datetime
+    since: datetime | None = None
+    """When the session of a person began; null for one that a key opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The caller: its project, its key or person, and scopes."""
 
@@ -64,6 +75,8 @@ class Principal:
     expires_at: datetime | None = None
     via: str | None = None
     """Who acts for the key, such as `slack:U0123`; null for its owner."""
+    session: BrowserSession | None = None
+    """Null for requests with a key."""
 
     @property
     def actor(self) -> str:
@@ -197,6 +210,19 @@ def ensure_key(session: Session, key: str, *, name: str, scopes: Iterable[Scope]
 def digest_of(key: str) -> str:
     """Return the SHA-256 under which a key is stored."""
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def is_key_of(row: ApiKey, digest: str) -> bool:
+    """Tell whether the digest is that of the key, or of the one before its rotation."""
+    return any(
+        hmac.compare_digest(each or "", digest) for each in (row.sha256, row.previous_sha256)
+    )
+
+
+def prefixes_of_keys(session: Session) -> frozenset[str]:
+    """Return the first characters of all keys that are not revoked."""
+    query = select(ApiKey.prefix, ApiKey.previous_prefix).where(ApiKey.revoked_at.is_(None))
+    return frozenset(each for row in session.execute(query) for each in row if each is not None)
 
 
 def _matches(row: ApiKey, digest: str, *, now: datetime) -> bool:

@@ -10,8 +10,9 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.tables import Person, Project, ProjectMember
-from api.tables.access.errors import MemberNotFound, SignInFailed
+from api.tables import EndedSession, Person, Project, ProjectMember
+from api.tables.access.errors import MemberNotFound, NotAuthenticated, SignInFailed
+from api.tables.access.identity import BrowserSession
 from api.tables.access.roles import Role
 from api.tables.ids import new_id
 
@@ -153,6 +154,23 @@ def sign_in(session: Session, identity: ConfirmedIdentity, *, now: datetime) -> 
     person.name = (identity.name or person.name or "")[:200] or None
     session.flush()
     return person
+
+
+def end_session(session: Session, ended: BrowserSession) -> None:
+    """End one browser session; idempotent."""
+    row = {"sha256": ended.sha256, "expires_at": ended.expires_at}
+    session.execute(insert(EndedSession).values(**row).on_conflict_do_nothing())
+
+
+def check_session(session: Session, opened: BrowserSession, person_id: str | None) -> None:
+    """Raise NotAuthenticated where the session, or every session of its person, was ended."""
+    person = None
+    if opened.since is not None and person_id is not None:
+        person = session.get(Person, person_id)
+    ended = person.sessions_since if person is not None else None
+    is_before = ended is not None and opened.since is not None and opened.since < ended
+    if is_before or session.get(EndedSession, opened.sha256) is not None:
+        raise NotAuthenticated("The session has ended: sign in again.")
 
 
 def end_sessions(session: Session, person_id: str, *, now: datetime) -> None:

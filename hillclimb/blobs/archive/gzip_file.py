@@ -41,7 +41,7 @@ class GzipTooLarge(GzipUnreadable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GzipLimit:
-    """What a reader allows."""
+    """Sizes that a reader allows."""
 
     unpacked_bytes: int
     line_bytes: int = 64 << 20

@@ -6,7 +6,8 @@ from sqlalchemy import select, update
 
 from api.http.dashboard.sessions import CODE_S, mint_code
 from api.tables import ApiKey, Attempt, IdempotencyKey, Run, Runner
-from api.tables.access.identity import DEFAULT_PROJECT, Principal, ensure_key
+from api.tables.access.identity import DEFAULT_PROJECT, BrowserSession, Principal, ensure_key
+from api.tables.access.members import end_session
 from hillclimb.protocol.end_reasons import ReasonCode
 from tests.worker.run_simulation import PROJECT, RunSimulation
 from worker.runs import reaper
@@ -52,10 +53,21 @@ def test_codes_that_signed_nobody_in_are_forgotten_when_they_no_longer_can(
         caller = Principal(
             project_id=DEFAULT_PROJECT, key_id=str(key_id), key_name="k", scopes=frozenset()
         )
-        mint_code(session, caller, now=sim.now)
+        mint_code(session, caller, secret="for tests", now=sim.now)
     assert reaper.sweep(sim.context, now=sim.now).num_codes == 0
     sim.advance(CODE_S + 1)
     assert reaper.sweep(sim.context, now=sim.now).num_codes == 1
+
+
+def test_sessions_that_were_signed_out_are_forgotten_once_their_cookies_expire(
+    sim: RunSimulation,
+) -> None:
+    ended = BrowserSession(sha256="0" * 64, expires_at=sim.now + timedelta(seconds=60))
+    with sim.context.database.transaction() as session:
+        end_session(session, ended)
+    assert reaper.sweep(sim.context, now=sim.now).num_sessions == 0
+    sim.advance(61)
+    assert reaper.sweep(sim.context, now=sim.now).num_sessions == 1
 
 
 def test_old_keys_and_runners_that_never_worked_are_forgotten(sim: RunSimulation) -> None:

@@ -23,11 +23,13 @@ from api.http.oidc.sign_in import (
     unseal,
     unseal_choice,
 )
-from api.http.problems import NOT_FOUND, Problem
+from api.http.problems import MALFORMED, NOT_FOUND, Problem
 from api.http.requests.context import RawBody, Services, ServicesDep
-from api.http.routes.web.sessions import form, is_secure, local, set_session
+from api.http.requests.limits.entrance import origin_of
+from api.http.routes.web.sessions import MAX_FIELDS, form, is_secure, local, set_session
 from api.runs.journal import utc_now
 from api.tables.access import members
+from api.tables.access.audit import record_session
 from api.tables.access.errors import SignInFailed
 from api.tables.access.identity import principal_of_person
 from api.tables.access.members import ConfirmedIdentity, Invitation
@@ -103,7 +105,11 @@ def finish(
 def accept_invitation(request: Request, services: ServicesDep, body: RawBody) -> Response:
     """Join the project of a page's button, and open a session in it."""
     _provider(services)
-    choice = parse_qs(body.decode(errors="replace")).get("choice", [""])[0]
+    try:
+        fields = parse_qs(body.decode(errors="replace"), max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise Problem(MALFORMED, f"The form has more than {MAX_FIELDS} fields.") from error
+    choice = fields.get("choice", [""])[0]
     secret, now = services.cursor_secret, utc_now()
     try:
         accepted = unseal_choice(choice, secret=secret)
@@ -136,6 +142,8 @@ def _opened(
     """Return the page that leads on, with the cookie of the person's session."""
     with services.database.transaction() as session:
         caller = principal_of_person(session, project_id, person_id)
+        origin = origin_of(request, f"{request.method} {request.url.path}")
+        record_session(session, caller, "created", origin)
     # A page, no redirect: browsers send a strict cookie only once our own page leads on.
     page = render_page("signed_in", signed_in=False, next=local(begun.next))
     response = HTMLResponse(page, headers=PAGE_HEADERS)

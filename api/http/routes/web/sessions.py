@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,8 +18,10 @@ from api.http.dashboard.sessions import (
     CODE_S,
     COOKIE,
     SESSION_S,
+    USED,
     check_form_token,
     form_token,
+    is_minted,
     mint_code,
     open_session,
     principal_of_code,
@@ -25,15 +29,20 @@ from api.http.dashboard.sessions import (
     redeem_code,
 )
 from api.http.dashboard.templating import render_page
-from api.http.problems import KINDS, documented
+from api.http.problems import KINDS, MALFORMED, Problem, documented
 from api.http.requests.context import RawBody, Services, ServicesDep, principal_with
+from api.http.requests.limits.entrance import LINK, entrance_of, origin_of
 from api.runs.journal import utc_now
-from api.tables.access.identity import NotAuthenticated, Principal, Scope, authenticate
-from api.tables.access.members import end_sessions
+from api.tables.access.audit import record_session
+from api.tables.access.errors import RateExceeded
+from api.tables.access.identity import NotAuthenticated, Principal, Scope
+from api.tables.access.members import end_session, end_sessions
 from hillclimb.protocol.payloads.projects.service import SessionCodePayload
 
 router = APIRouter(tags=["browser"])
 
+MAX_FIELDS = 10
+"""Fields of a sign-in form that are read."""
 PAGE_COOKIE = "hillclimb_sign_in"
 """Cookie of a browser that shows the page of a sign-in link."""
 KeyHolder = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
@@ -46,13 +55,17 @@ KeyHolder = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
     status_code=201,
     responses={**documented(KINDS[NotAuthenticated])},
 )
-def create_session_code(services: ServicesDep, caller: KeyHolder) -> SessionCodePayload:
+def create_session_code(
+    request: Request, services: ServicesDep, caller: KeyHolder
+) -> SessionCodePayload:
     """Return a code for `GET /login?code=…&next=/runs/…`; it works once, within `expires_in_s`.
 
     The page has a button, which redeems the code: a link alone changes nobody's session.
     """
     with services.database.transaction() as session:
-        code = mint_code(session, caller, now=utc_now())
+        code = mint_code(session, caller, secret=services.cursor_secret, now=utc_now())
+        origin = origin_of(request, "POST /v1/session-codes")
+        record_session(session, caller, "created", origin, table="session_codes")
     return SessionCodePayload(
         code=code,
         login_url=f"{services.settings.link_base}/login?code={code}",
@@ -74,40 +87,71 @@ def login_page(
     if code is None:
         return form(next, has_provider=services.provider is not None)
     try:
+        _refuse_made_up(request, services, code, "GET /login")
         with services.database.transaction() as session:
             principal = principal_of_code(session, code, now=utc_now())
-    except NotAuthenticated as error:
-        return form(next, problem=str(error), has_provider=services.provider is not None)
+    except (NotAuthenticated, RateExceeded) as error:
+        return _again(error, next, services)
     return _confirm(request, services, principal, code, next)
 
 
 @router.post("/login", include_in_schema=False)
 def login(request: Request, services: ServicesDep, body: RawBody) -> Response:
     """Exchange the form's API key, or the code of a link, for a session."""
-    fields = parse_qs(body.decode(errors="replace"))
+    try:
+        fields = parse_qs(body.decode(errors="replace"), max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise Problem(MALFORMED, f"The form has more than {MAX_FIELDS} fields.") from error
     target, code = fields.get("next", ["/"])[0], fields.get("code", [""])[0]
     try:
         principal = _sign_in(request, services, fields, code)
         principal.require(Scope.RUNS_READ)
-    except NotAuthenticated as error:
-        return form(target, problem=str(error), has_provider=services.provider is not None)
+    except (NotAuthenticated, RateExceeded) as error:
+        return _again(error, target, services)
+    with services.database.transaction() as session:
+        record_session(session, principal, "created", origin_of(request, "POST /login"))
     return _enter(request, services, principal, target)
 
 
 def _sign_in(
     request: Request, services: Services, fields: Mapping[str, Sequence[str]], code: str
 ) -> Principal:
-    """Return whom the form signs in; raises NotAuthenticated."""
+    """Return whom the form signs in; raises NotAuthenticated or RateExceeded."""
     _refuse_foreign_origin(request, services)
+    if not code:
+        key, origin = fields.get("key", [""])[0].strip(), origin_of(request, "POST /login")
+        entrance_of(request).check_here(origin, key)
+        return entrance_of(request).enter(key, origin)
+    _refuse_made_up(request, services, code, "POST /login")
     with services.database.transaction() as session:
-        if not code:
-            key = fields.get("key", [""])[0].strip()
-            return authenticate(session, key, now=utc_now())
         token, seen = fields.get("token", [""])[0], request.cookies.get(PAGE_COOKIE, "")
         if not seen:
             raise NotAuthenticated("Open the link again, and press its button in the same browser.")
         check_form_token(seen + code, token, secret=services.cursor_secret)
         return redeem_code(session, code, now=utc_now())
+
+
+def _refuse_made_up(request: Request, services: Services, code: str, route: str) -> None:
+    """Refuse a code that this service has never minted, without a look for it in the database.
+
+    Raises NotAuthenticated, and RateExceeded where the address has sent too many of them: who has
+    a code that was minted waits for nobody.
+    """
+    if is_minted(code, secret=services.cursor_secret):
+        return
+    entrance, origin = entrance_of(request), origin_of(request, route)
+    entrance.check_here(origin, code, LINK)
+    entrance.refuse(code, "The sign-in link was never created here.", origin, LINK)
+    raise NotAuthenticated(USED)
+
+
+def _again(error: NotAuthenticated | RateExceeded, target: str, services: Services) -> Response:
+    """Return the form with the reason why nobody was signed in."""
+    response = form(target, problem=str(error), has_provider=services.provider is not None)
+    if isinstance(error, RateExceeded):
+        response.status_code = HTTPStatus.TOO_MANY_REQUESTS
+        response.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return response
 
 
 def _refuse_foreign_origin(request: Request, services: Services) -> None:
@@ -148,13 +192,16 @@ def _confirm(
 
 @router.post("/logout", include_in_schema=False)
 def logout(request: Request, services: ServicesDep) -> Response:
-    """End the session of this browser, and every session of a person."""
+    """End the session of this browser, and every session of a person; their streams end too."""
     cookie = request.cookies.get(COOKIE)
     now = utc_now()
     with suppress(NotAuthenticated), services.database.transaction() as session:
         caller = read_session(session, cookie or "", secret=services.cursor_secret, now=now)
         if caller.key_id is None and caller.person_id is not None:
             end_sessions(session, caller.person_id, now=now)
+        elif caller.session is not None:
+            end_session(session, caller.session)
+        record_session(session, caller, "deleted", origin_of(request, "POST /logout"))
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(COOKIE)
     return response

@@ -12,8 +12,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
+from api.http.requests.limits.rates import Rates
 from api.http.requests.permissions import PAGES, PERMISSIONS, Access
-from api.http.requests.rates import Rates
 from api.tables import Base
 from api.tables.database import Database
 from tests.api.fixtures.story import PROJECT as OWNER

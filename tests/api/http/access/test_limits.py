@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
-from api.http.requests.rates import BURST_S, Rates
+from api.http.requests.limits.rates import BURST_S, Rates
 from api.runs.journal import utc_now
 from api.scheduling import queue
 from api.tables import Run

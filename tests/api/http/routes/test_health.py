@@ -9,10 +9,10 @@ from contextlib import ExitStack, asynccontextmanager
 
 import anyio.to_thread
 import httpx
-from api.http.readiness import DEADLINE_S
 from fastapi import FastAPI
 from sqlalchemy import text
 
+from api.http.measurement.readiness import DEADLINE_S
 from api.tables import Run
 from api.tables.database import MAX_OVERFLOW, POOL_SIZE, Database
 from tests.api.http.conftest import RememberingBell

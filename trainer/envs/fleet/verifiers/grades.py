@@ -149,14 +149,14 @@ def _between(text: str, first: str, last: str) -> str | None:
 
 def _without(text: str, first: str, last: str) -> str:
     """Return the text without each `first`, the next `last`, and what stands between them."""
-    kept, at = [], 0
+    rest, at = [], 0
     while (begin := text.find(first, at)) >= 0:
         end = text.find(last, begin + len(first))
         if end < 0:
             break
-        kept.append(text[at:begin])
+        rest.append(text[at:begin])
         at = end + len(last)
-    return "".join([*kept, text[at:]])
+    return "".join([*rest, text[at:]])
 
 
 def _checks(stdout: str, markers: tuple[str, str]) -> list[object] | None:
