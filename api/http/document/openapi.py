@@ -172,7 +172,8 @@ def upload_body() -> dict[str, Any]:
     """Return the `openapi_extra` of the route that takes a file of tasks."""
     schema = {"type": "string", "format": "binary"}
     options = {"$ref": REF_TEMPLATE.format(model="VersionRequest")}
-    form = {"type": "object", "properties": {"tasks": schema, "options": options}}
+    parts = {"tasks": schema, "options": options}
+    form = {"type": "object", "properties": parts, "additionalProperties": False}
     content = {
         "application/json": {"schema": schema},
         "application/x-ndjson": {"schema": schema, "example": TASK_LINES},

@@ -36,6 +36,8 @@ METRICS_TOKEN = "metrics-" + "m" * 40
 EXAMPLE_RUN = "run_06dzk3m8v5q2w9x4t7r1c0n6ab"
 COMPARED = frozenset({"a", "b"})
 """Parameters of the query that name evaluations."""
+MAX_ALIKE = int(os.environ.get("HILLCLIMB_FUZZ_ALIKE", "3"))
+"""Cases of the phase `coverage` that differ only in the place in a body; 0: all 16,000 cases."""
 UNANSWERED = {
     "GET /v1/agent-keys/self": "the key is no agent's",
     "POST /v1/attempts/claim": "it requires the code of a launch",
@@ -57,20 +59,21 @@ class Contract:
     runner_key: str
     folder: Path
 
-    def check(self, phase: str) -> dict[str, Any]:
+    def check(self, phase: str, *options: str, max_alike: int = 0) -> dict[str, Any]:
         """Let schemathesis test the document in a phase, and return its report."""
         document, report = self.folder / "openapi.json", self.folder / "report.json"
         document.write_text(json.dumps(with_examples(self.document(), self.stored)))
         done = subprocess.run(
             [
                 *(str(SCHEMATHESIS), "--config-file", str(SETTINGS), "run", str(document)),
-                *("--url", self.served.url, "--no-color", "--phases", phase),
+                *("--url", self.served.url, "--no-color", "--phases", phase, *options),
             ],
             cwd=self.folder,
             env={
                 "PATH": os.environ["PATH"],
                 "PYTHONPATH": str(Path(__file__).parent),
                 "CONTRACT_REPORT": str(report),
+                "CONTRACT_MAX_ALIKE": str(max_alike),
                 "CONTRACT_KEY": self.served.key,
                 "CONTRACT_RUNNER_KEY": self.runner_key,
                 "CONTRACT_ATTEMPT_TOKEN": self.stored.attempt_token,
@@ -90,7 +93,7 @@ class Contract:
 
     def document(self) -> dict[str, Any]:
         with self.served.client() as client:
-            document: dict[str, Any] = client.get("/openapi.json").json()
+            document: dict[str, Any] = client.get("/openapi.json", timeout=120.0).json()
         return document
 
 
@@ -132,3 +135,29 @@ def test_the_examples_of_every_operation_are_answered_as_the_document_says(
     rates = report["valid_rates"]
     answered = {name for name, by_phase in rates.items() if by_phase["examples"]["accepted"]}
     assert sorted(set(rates) - answered - set(UNANSWERED)) == []
+
+
+@pytest.mark.long
+def test_boundary_values_wrong_values_and_other_methods_are_answered_as_the_document_says(
+    contract: Contract,
+) -> None:
+    report = contract.check("coverage", max_alike=MAX_ALIKE)
+    operations = report["operations"]
+    assert operations["tested"] == operations["total"] > 100
+    assert report["test_cases"]["generated"] > 10 * operations["total"]
+
+
+@pytest.mark.long
+def test_random_requests_are_answered_as_the_document_says(contract: Contract) -> None:
+    report = contract.check("fuzzing", "--max-examples", "5")
+    operations = report["operations"]
+    assert operations["tested"] == operations["total"] > 100
+    assert report["test_cases"]["generated"] > 5 * operations["total"]
+
+
+@pytest.mark.long
+def test_requests_that_follow_one_another_are_answered_as_the_document_says(
+    contract: Contract,
+) -> None:
+    report = contract.check("stateful", "--max-examples", "60")
+    assert report["test_cases"]["generated"] > 200

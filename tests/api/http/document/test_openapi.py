@@ -83,6 +83,15 @@ def test_every_problem_has_its_media_type_and_its_headers(app: FastAPI) -> None:
     assert "HTTPValidationError" not in app.openapi()["components"]["schemas"]
 
 
+def test_a_form_has_no_parts_beside_the_documented_ones(app: FastAPI) -> None:
+    forms = [
+        content["multipart/form-data"]["schema"]
+        for _, operation in operations(app)
+        if "multipart/form-data" in (content := operation.get("requestBody", {}).get("content", {}))
+    ]
+    assert [form["additionalProperties"] for form in forms] == [False]
+
+
 def test_the_longest_query_fits_into_an_address(app: FastAPI) -> None:
     most = 65_535
     """uvicorn refuses a longer address itself, and not as the document says."""
