@@ -43,7 +43,7 @@ from api.tables.results import (
     StepSignalRecord,
 )
 from api.tables.runs import Attempt, GuardTrip, IdempotencyKey, Run, RunEvent, Runner
-from api.tables.service import SchemaRevision
+from api.tables.service import SchemaRevision, Sweep
 from api.tables.studies.campaigns import Campaign, CampaignCell, CampaignMember
 from api.tables.studies.experiments import Experiment, ExperimentRun
 from api.tables.studies.issues import Issue
@@ -98,4 +98,5 @@ __all__ = [
     "CampaignMember",
     "Issue",
     "SchemaRevision",
+    "Sweep",
 ]
