@@ -63,6 +63,8 @@ that is less."""
 
 RECHECK_S = 5.0
 """The sweep checks a run under way this often, whatever happens to it."""
+QUEUE_RECHECK_S = 60.0
+"""A run behind the free slots is checked this often; a sweep makes it due when its turn comes."""
 RUN_LEASE_S = 30.0
 """A worker's lease of a run."""
 CLUSTER_LEASE_S = 90.0
@@ -77,7 +79,7 @@ OUTBOX_LEASE_S = 60.0
 # Outages of the service itself
 
 SERVICE_DOWN_S = 40.0
-"""A run at work whose check is overdue by this much shows that no worker ran. Longer than a killed
+"""So long after the last complete sweep of runs no worker ran. Longer than a killed
 worker's lease blocks the run, and short enough that a shorter outage leaves something of a runner's
 lease."""
 UNREACHABLE_MARK_INTERVAL = timedelta(seconds=30)

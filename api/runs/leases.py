@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from api.runs.deadlines import RUN_LEASE_S
 from api.runs.errors import LeaseLost
+from api.runs.queue_class import is_waiting
 from api.runs.status import AttemptState, RunStatus
 from api.runs.store import newest_attempt
 from api.tables import Run
@@ -105,10 +106,16 @@ def release(run: Run, *, due_at: datetime) -> None:
 
 
 def due_runs(session: Session, *, now: datetime, limit: int = 100) -> Sequence[str]:
-    """Return ids of runs that are due now, the longest overdue first."""
-    return session.scalars(
-        select(Run.id).where(is_due(now)).order_by(Run.due_at, Run.id).limit(limit)
-    ).all()
+    """Return ids of runs that are due now, in turn from each project.
+
+    Those of a project come in the order of the time since when they are due, runs at work before
+    waiting ones: however many runs one project has, the first of another is among the first.
+    """
+    waits = case((is_waiting(), 1), else_=0)
+    turn = func.row_number().over(partition_by=Run.project_id, order_by=(waits, Run.due_at, Run.id))
+    due = select(Run.id, Run.due_at, turn.label("turn")).where(is_due(now)).subquery()
+    query = select(due.c.id).order_by(due.c.turn, due.c.due_at, due.c.id)
+    return session.scalars(query.limit(limit)).all()
 
 
 def is_due(now: datetime) -> ColumnElement[bool]:

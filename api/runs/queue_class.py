@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, literal
 
+from api.runs.status import WAITING
 from api.tables import Run
 from hillclimb.spec.sections import RUNNER_ONLY_KINDS
 
@@ -29,7 +30,13 @@ def queue_class_of(run: Run) -> QueueClass:
 
 def has_queue_class(queue_class: QueueClass) -> ColumnElement[bool]:
     """The same as a condition on `Run`."""
-    backend: ColumnElement[str] = Run.spec["backend"]["type"].astext
-    kind: ColumnElement[str] = Run.spec["kind"].astext
-    on_cluster = backend.in_(CLUSTER_BACKENDS) & kind.not_in(RUNNER_ONLY_KINDS)
-    return on_cluster if queue_class is QueueClass.CLUSTER else ~on_cluster
+    return Run.queue_class == queue_class.value
+
+
+def is_waiting() -> ColumnElement[bool]:
+    """A condition on `Run`: it waits for its next attempt.
+
+    The statuses stand in the statement itself: under a parameter, a plan for any value would not
+    use the index of waiting runs.
+    """
+    return Run.status.in_([literal(each.value, literal_execute=True) for each in sorted(WAITING)])

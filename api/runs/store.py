@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from api.runs.deadlines import RECHECK_S
 from api.runs.errors import AttemptNotFound, RunImported, RunNotFound
-from api.runs.queue_class import QueueClass, has_queue_class
+from api.runs.queue_class import QueueClass, has_queue_class, is_waiting
 from api.runs.status import CLAIMED_STATES, RunStatus
 from api.tables import Attempt, Checkpoint, Run, RunEvent
 from api.tables.training.results import REFUSED
@@ -33,6 +33,9 @@ class RunFilters:
     created_after: datetime | None = None
     created_before: datetime | None = None
 
+
+QUEUE_ORDER = (Run.status.desc(), Run.created_at, Run.id)
+"""Recovering runs first (`recovering` sorts after `queued`), then the older run."""
 
 Position = tuple[datetime, str]
 """The end of a page: `created_at` and id of its last run."""
@@ -191,7 +194,7 @@ def find_checkpoint(
 def num_waiting_for_runner(session: Session, project_id: str, *, before: Run | None) -> int:
     """Return how many runs wait for a slot of a runner, before one of them or in all."""
     query = select(func.count()).select_from(Run).where(Run.project_id == project_id)
-    query = query.where(has_queue_class(QueueClass.RUNNER), _goes_before(before))
+    query = query.where(has_queue_class(QueueClass.RUNNER), is_waiting(), _goes_before(before))
     return session.scalar(query) or 0
 
 
@@ -209,10 +212,9 @@ def waits_for_cluster(*, now: datetime) -> ColumnElement[bool]:
     A run in its back-off after a lack of capacity does not count: it blocks nobody, because other
     runs may want machines that are available.
     """
-    waiting = Run.status.in_((RunStatus.RECOVERING.value, RunStatus.QUEUED.value))
     return (
         has_queue_class(QueueClass.CLUSTER)
-        & waiting
+        & is_waiting()
         & (Run.due_at <= now + timedelta(seconds=RECHECK_S))
     )
 
@@ -229,8 +231,10 @@ def _goes_before(before: Run | None) -> ColumnElement[bool]:
 
 
 def next_waiting(session: Session, project_id: str, *, limit: int) -> Sequence[str]:
-    """Return ids of the next waiting runs, to enqueue when a slot becomes free."""
-    waiting = (RunStatus.RECOVERING.value, RunStatus.QUEUED.value)
-    query = select(Run.id).where(Run.project_id == project_id, Run.status.in_(waiting))
-    query = query.order_by(Run.status.desc(), Run.created_at, Run.id).limit(limit)
-    return session.scalars(query).all()
+    """Return ids of the next waiting runs of each class, to enqueue when a slot becomes free."""
+    waiting: list[str] = []
+    for queue_class in QueueClass:
+        query = select(Run.id).where(Run.project_id == project_id, has_queue_class(queue_class))
+        query = query.where(is_waiting()).order_by(*QUEUE_ORDER).limit(limit)
+        waiting += session.scalars(query)
+    return waiting

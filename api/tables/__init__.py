@@ -23,7 +23,7 @@ from api.tables.projects import (
     RunGrant,
     SessionCode,
 )
-from api.tables.service import SchemaRevision
+from api.tables.service import SchemaRevision, Sweep
 from api.tables.studies.campaigns import Campaign, CampaignCell, CampaignMember
 from api.tables.studies.experiments import Experiment, ExperimentRun
 from api.tables.studies.issues import Issue
@@ -100,4 +100,5 @@ __all__ = [
     "CampaignMember",
     "Issue",
     "SchemaRevision",
+    "Sweep",
 ]

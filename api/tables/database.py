@@ -29,7 +29,7 @@ PROBE_TIMEOUT_S = 2
 """Limit of connecting, and of a statement, where only readiness waits for the answer."""
 IDLE_IN_TRANSACTION_S = 60
 """PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
-SCHEMA_REVISION = "1027"
+SCHEMA_REVISION = "1028"
 """The Alembic revision that this code requires, or one that descends from it."""
 OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
 """Revisions of the tables before 2026-11-23: no migration leads from them to this version."""

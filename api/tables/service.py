@@ -1,6 +1,8 @@
-"""The service's records about itself, for all projects: the revisions of its schema."""
+"""The service's records about itself, for all projects: its schema's revisions, its sweeps."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -17,3 +19,13 @@ class SchemaRevision(Created, Base):
     __tablename__ = "schema_revisions"
 
     revision: Mapped[str] = mapped_column(primary_key=True)
+
+
+class Sweep(Base):
+    """A periodic task of the worker; a long gap after its mark shows that no worker ran."""
+
+    __tablename__ = "sweeps"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    completed_at: Mapped[datetime]
+    """When a worker last completed it."""

@@ -41,7 +41,7 @@ from api.runs.errors import AttemptSuperseded, UnknownToken
 from api.scheduling.advance import advance
 from api.scheduling.record import record_push
 from api.scheduling.rented import bootstrap, nodes
-from api.tables import Project, ProjectLimits
+from api.tables import Project, ProjectLimits, Run
 from api.tables.database import Database
 from benchmarks.clusters.timed import CALL_S, TABLE
 from hillclimb.protocol.end_reasons import ReasonCode
@@ -86,14 +86,16 @@ CREATE TRIGGER look AFTER UPDATE OF due_at, epoch ON clusters
     FOR EACH ROW EXECUTE FUNCTION bench.look();
 """
 
-COPIES = """
+COLUMNS = ", ".join(c.name for c in Run.__table__.columns if c.computed is None)
+COPIES = f"""
 CREATE TEMP TABLE n AS SELECT i, lpad(i::text, 10, '0') AS tail, random() * 15 AS jitter
     FROM generate_series(1, %(number)s) AS i;
 CREATE TEMP TABLE r AS SELECT * FROM runs LIMIT 1;
 CREATE TEMP TABLE a AS SELECT * FROM attempts LIMIT 1;
 CREATE TEMP TABLE c AS SELECT * FROM clusters LIMIT 1;
-INSERT INTO runs SELECT (jsonb_populate_record(r, jsonb_build_object(
-    'id', 'run_copy' || n.tail, 'due_at', now() + n.jitter / 3 * interval '1 second'))).* FROM r, n;
+INSERT INTO runs ({COLUMNS}) SELECT {COLUMNS} FROM (SELECT (jsonb_populate_record(
+    r, jsonb_build_object('id', 'run_copy' || n.tail,
+    'due_at', now() + n.jitter / 3 * interval '1 second'))).* FROM r, n) copies;
 INSERT INTO attempts SELECT (jsonb_populate_record(a, jsonb_build_object(
     'id', 'att_copy' || n.tail, 'run_id', 'run_copy' || n.tail,
     'token_hash', 'copy' || n.tail))).* FROM a, n;

@@ -19,6 +19,7 @@ from pathlib import Path
 import psycopg
 from alembic import command
 
+from api.tables import Run
 from api.tables.database import Database
 from benchmarks.service.outcomes import postgres
 from tests.api.fixtures.story import PROJECT, Story
@@ -27,9 +28,11 @@ from tests.fixtures.migrated import alembic_config
 RESULT = Path(__file__).parents[1] / "results" / "deletion.json"
 NUM_KEPT, NUM_DELETED = 20_000, 2_000
 BEFORE = "1023"
-RUNS = """
-INSERT INTO runs SELECT (jsonb_populate_record(r, jsonb_build_object('id', %(id)s || n))).*
-FROM runs r, generate_series(1, %(number)s) n WHERE r.id = %(run)s
+COLUMNS = ", ".join(c.name for c in Run.__table__.columns if c.computed is None)
+RUNS = f"""
+INSERT INTO runs ({COLUMNS}) SELECT {COLUMNS} FROM (
+    SELECT (jsonb_populate_record(r, jsonb_build_object('id', %(id)s || n))).*
+    FROM runs r, generate_series(1, %(number)s) n WHERE r.id = %(run)s) copies
 """
 CELLS = """
 INSERT INTO campaign_cells (project_id, digest, spec, run_id, num_launches)

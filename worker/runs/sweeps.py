@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from api.clusters import leases
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
-from api.scheduling.outages import deferral, extensions
+from api.scheduling.outages import deferral, extensions, sweep_mark
 from api.tables import Cluster
 from worker.clusters import rows
 from worker.clusters.decide import Wait, decide
@@ -35,21 +35,28 @@ def runs(context: WorkerContext, *, now: datetime | None = None) -> Sequence[str
     """Defer the healthy runs; return ids of those that need a task, in order.
 
     First, deadlines that passed while no worker ran are reset, and leases of runners are extended
-    while no API process is alive to receive their heartbeats.
+    while no API process is alive to receive their heartbeats. Runs whose turn for a slot has come
+    are among those returned.
     """
     now = now or utc_now()
     with context.database.transaction() as session:
-        num_unreachable = extensions.mark_api_unreachable(session, now=now)
+        after_outage = sweep_mark.was_down(session, now=now)
+        num_unreachable = extensions.mark_api_unreachable(
+            session, after_outage=after_outage, now=now
+        )
         if num_unreachable:
             log.warning("no API process is alive for the nodes of %d clusters", num_unreachable)
-        num_reset = extensions.reset_deadlines(session, now=now)
+        num_reset = extensions.reset_deadlines(session, now=now) if after_outage else 0
         if num_reset:
             log.warning("deadlines of %d runs reset: no worker ran for a while", num_reset)
         num_extended = extensions.extend_leases_while_api_down(session, now=now)
         if num_extended:
             log.warning("no API process is alive: leases of %d attempts extended", num_extended)
         deferral.defer_idle(session, now=now)
-        return due_runs(session, now=now, limit=MAX_TASKS)
+        deferral.wake_next(session, now=now)
+        due_ids = due_runs(session, now=now, limit=MAX_TASKS)
+        sweep_mark.mark(session, now=now)
+    return due_ids
 
 
 def clusters(context: WorkerContext, *, now: datetime | None = None) -> Sequence[str]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from api.runs.queue_class import is_waiting
 from api.runs.status import TERMINAL, WAITING, RunStatus
 from api.tables import DatasetVersion, Run
 from api.tables.access.errors import QuotaExceeded
@@ -16,14 +17,14 @@ from api.tables.access.quotas import lock_quotas, quotas_of
 HOUR = timedelta(hours=1)
 QUEUE_RETRY_S = 60.0
 """When a place in a full queue may be free: nobody knows, so soon."""
-IDLE = WAITING | TERMINAL | {RunStatus.PAUSED}
-"""Statuses of runs that have neither a runner nor a cluster."""
+BUSY = tuple(s.value for s in RunStatus if s not in WAITING | TERMINAL | {RunStatus.PAUSED})
+"""Statuses of runs that have a runner or a cluster."""
 
 
 def refuse_submission(session: Session, project_id: str, *, now: datetime) -> None:
     """Raise QuotaExceeded if the project may not submit another run now."""
     limits = lock_quotas(session, project_id).limits
-    if _count(session, project_id, _waits()) >= limits["queued_runs"]:
+    if _count(session, project_id, is_waiting()) >= limits["queued_runs"]:
         raise QuotaExceeded(
             f"The project's quota of {limits['queued_runs']} queued runs is used up: wait until one"
             " starts, cancel one, or ask the operator for more.",
@@ -39,10 +40,16 @@ def refuse_submission(session: Session, project_id: str, *, now: datetime) -> No
 
 def full_reason(session: Session, project_id: str) -> str | None:
     """Return why no further run of the project may start; null if one may."""
-    limit = quotas_of(session, project_id).limits["running_runs"]
-    if _count(session, project_id, ~_is_idle()) < limit:
+    if num_startable(session, project_id) > 0:
         return None
+    limit = quotas_of(session, project_id).limits["running_runs"]
     return f"The project's quota of {limit} running runs is used up."
+
+
+def num_startable(session: Session, project_id: str) -> int:
+    """Return how many further runs the project's quota lets start."""
+    limit = quotas_of(session, project_id).limits["running_runs"]
+    return max(0, limit - _count(session, project_id, Run.status.in_(BUSY)))
 
 
 def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, int]:
@@ -50,8 +57,8 @@ def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, 
     sizes = select(func.coalesce(func.sum(DatasetVersion.size_bytes), 0))
     stored = session.scalar(sizes.where(DatasetVersion.project_id == project_id))
     return {
-        "queued_runs": _count(session, project_id, _waits()),
-        "running_runs": _count(session, project_id, ~_is_idle()),
+        "queued_runs": _count(session, project_id, is_waiting()),
+        "running_runs": _count(session, project_id, Run.status.in_(BUSY)),
         "submissions_per_hour": _count(session, project_id, _is_recent(now)),
         "dataset_bytes": int(stored or 0),
     }
@@ -60,14 +67,6 @@ def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, 
 def _count(session: Session, project_id: str, condition: ColumnElement[bool]) -> int:
     query = select(func.count()).select_from(Run)
     return session.scalar(query.where(Run.project_id == project_id, condition)) or 0
-
-
-def _waits() -> ColumnElement[bool]:
-    return Run.status.in_([status.value for status in WAITING])
-
-
-def _is_idle() -> ColumnElement[bool]:
-    return Run.status.in_([status.value for status in IDLE])
 
 
 def _is_recent(now: datetime) -> ColumnElement[bool]:

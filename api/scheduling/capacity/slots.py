@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from api.runs.queue_class import QueueClass, has_queue_class
 from api.runs.status import CLAIMED_STATES, AttemptState
+from api.scheduling.capacity import quotas
 from api.tables import Attempt, Run, Runner
 
 LOCK_SPACE = 0x534C4F54
@@ -56,6 +57,18 @@ def num_scheduled(session: Session, project_id: str) -> int:
         .where(has_queue_class(QueueClass.RUNNER))
     )
     return session.scalar(query) or 0
+
+
+def num_startable(session: Session, project_id: str, *, now: datetime) -> int:
+    """Return how many waiting runs could get a slot now: free, not promised, within the quota."""
+    free = num_free_slots(session, project_id, now=now) - num_scheduled(session, project_id)
+    return min(free, quotas.num_startable(session, project_id)) if free > 0 else 0
+
+
+def with_runners(session: Session, *, now: datetime) -> set[str]:
+    """Return the projects of which a connected runner accepts attempts."""
+    live = (Runner.lease_until > now, Runner.draining.is_(False))
+    return set(session.scalars(select(Runner.project_id).where(*live).distinct()))
 
 
 def _is_live(project_id: str, now: datetime) -> tuple[ColumnElement[bool], ...]:

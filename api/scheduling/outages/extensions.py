@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from api.clusters.store import ClusterState, uses_blob_channel
 from api.runs.api_liveness import is_api_alive
-from api.runs.deadlines import RUNNER_LEASE_S, SERVICE_DOWN_S, UNREACHABLE_MARK_INTERVAL
+from api.runs.deadlines import RUNNER_LEASE_S, UNREACHABLE_MARK_INTERVAL
 from api.runs.status import CLAIMED_STATES, AttemptState
 from api.runs.transitions import set_deadline
 from api.scheduling.limits.guards.stuck import restart_clock
@@ -98,12 +98,14 @@ def extend_deadlines_while_store_down(session: Session, *, now: datetime) -> int
     return len(runs)
 
 
-def mark_api_unreachable(session: Session, *, now: datetime) -> int:
+def mark_api_unreachable(session: Session, *, after_outage: bool, now: datetime) -> int:
     """Mark running clusters whose nodes have no API process to claim their attempt from.
 
-    Called before each sweep. Where no worker ran for long, the API may have been down as well.
+    Called before each sweep. After an outage of the workers, the API may have been down as well.
     Returns the number of clusters marked now.
     """
+    if is_api_alive(session) and not after_outage:
+        return 0
     query = (
         select(Cluster.id)
         .join(Attempt, Attempt.id == Cluster.attempt_id)
@@ -118,8 +120,6 @@ def mark_api_unreachable(session: Session, *, now: datetime) -> int:
         )
         .with_for_update(of=Cluster, skip_locked=True, key_share=True)
     )
-    if is_api_alive(session):
-        query = query.where(Run.due_at < now - timedelta(seconds=SERVICE_DOWN_S))
     ids = session.scalars(query).all()
     if ids:
         mark = update(Cluster).where(Cluster.id.in_(ids)).values(api_unreachable_at=now)
@@ -128,15 +128,15 @@ def mark_api_unreachable(session: Session, *, now: datetime) -> int:
 
 
 def reset_deadlines(session: Session, *, now: datetime) -> int:
-    """Restart the deadlines of active runs that no worker checked for long; return their number.
+    """Restart the deadlines of active runs; return their number.
 
-    Called before each sweep; idempotent. An attempt that is to be killed, or whose trainer has
-    ended, gets no more time.
+    Called before the first sweep after an outage of the workers; idempotent. An attempt that is to
+    be killed, or whose trainer has ended, gets no more time.
     """
     unchecked = (
         select(Run, Attempt)
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
-        .where(Run.status.in_(ACTIVE), Run.due_at < now - timedelta(seconds=SERVICE_DOWN_S))
+        .where(Run.status.in_(ACTIVE))
         .where(Attempt.state.in_(CLAIMED_STATES))
         .where(Attempt.kill_requested_at.is_(None), Attempt.trainer_code.is_(None))
         .with_for_update(of=Run, skip_locked=True, key_share=True)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, UniqueConstraint, func, text
+from sqlalchemy import Computed, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from api.tables.base import Base, Created
+
+QUEUE_CLASS = (
+    "CASE WHEN spec -> 'backend' ->> 'type' = 'skypilot'"
+    " AND spec ->> 'kind' <> 'preview' THEN 'cluster' ELSE 'runner' END"
+)
 
 
 class Run(Created, Base):
@@ -20,6 +25,22 @@ class Run(Created, Base):
         Index("ix_runs_due", "due_at", postgresql_where=text("due_at IS NOT NULL")),
         Index("ix_runs_tags", "tags", postgresql_using="gin"),
         Index("ix_runs_stuck_at", "stuck_at", postgresql_where=text("stuck_at IS NOT NULL")),
+        # The order of a queue: recovering runs first (`recovering` sorts after `queued`).
+        Index(
+            "ix_runs_queue",
+            "project_id",
+            "queue_class",
+            text("status DESC"),
+            "created_at",
+            "id",
+            postgresql_where=text("status IN ('queued', 'recovering')"),
+        ),
+        Index(
+            "ix_runs_submissions",
+            "project_id",
+            "created_at",
+            postgresql_where=text("origin IS NULL"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -34,6 +55,9 @@ class Run(Created, Base):
     pause_message: Mapped[str | None]
     spec: Mapped[dict[str, Any]]
     """The resolved RunSpec, nulls and defaults included."""
+    queue_class: Mapped[str | None] = mapped_column(Computed(QUEUE_CLASS, persisted=True))
+    """`runner` or `cluster`, which the database computes from the spec: the same as
+    `api.runs.queue_class.queue_class_of`."""
     config_hash: Mapped[str]
     code: Mapped[dict[str, Any] | None]
     """`hillclimb.process.code_revision.CodeRevision` of the service at submission; null in runs

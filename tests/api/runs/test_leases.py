@@ -3,11 +3,14 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 
 from api.runs.deadlines import RUN_LEASE_S
 from api.runs.errors import LeaseLost
 from api.runs.leases import Lease, claim_lease, due_runs, hold, release
 from api.runs.store import lock_run
+from api.tables import Run
+from tests.api.fixtures.migrated import OTHER_PROJECT
 from tests.api.fixtures.stage import Stage
 
 
@@ -79,3 +82,17 @@ def test_the_longest_waiting_run_is_due_first(stage: Stage) -> None:
     made = [stage.submit() for _ in range(3)]
     stage.change(made[0], lambda run: setattr(run, "due_at", stage.now))
     assert due(stage) == [made[1], made[2], made[0]] or due(stage)[0] == made[1]
+
+
+def test_every_project_has_its_turn_and_runs_at_work_come_before_waiting_ones(
+    stage: Stage,
+) -> None:
+    at_work, _, _ = stage.running()
+    crowd = [stage.submit() for _ in range(5)]
+    waiting = stage.submit()
+    stage.change(at_work, lambda run: setattr(run, "due_at", stage.now))
+    with stage.database.transaction() as session:
+        in_crowd = update(Run).where(Run.id.in_(crowd)).values(project_id=OTHER_PROJECT)
+        session.execute(in_crowd)
+        due_ids = list(due_runs(session, now=stage.now, limit=5))
+    assert due_ids == [crowd[0], at_work, crowd[1], waiting, crowd[2]]

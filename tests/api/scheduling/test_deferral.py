@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from api.runs.deadlines import DEADLINES_S, RECHECK_S, RUNNER_LEASE_S
+from api.runs.deadlines import DEADLINES_S, QUEUE_RECHECK_S, RECHECK_S, RUNNER_LEASE_S
 from api.runs.leases import due_runs
 from api.runs.status import RunStatus
-from api.scheduling.outages.deferral import defer_idle
-from api.tables import Run
+from api.scheduling.outages.deferral import defer_idle, wake_next
+from api.tables import ProjectQuota, Run
 from hillclimb.protocol.end_reasons import ReasonCode
+from tests.api.fixtures.migrated import PROJECT
 from tests.api.fixtures.stage import Stage
 from tests.fixtures import factories as make
 
@@ -44,9 +45,59 @@ def test_a_run_that_trains_is_put_off_without_a_look(stage: Stage) -> None:
     assert due(stage) == [run_id]
 
 
-def test_a_run_that_waits_for_a_runner_is_looked_at(stage: Stage) -> None:
-    run_id = stage.submit()
-    assert (quieten(stage), due(stage)) == (0, [run_id])
+def wake(stage: Stage) -> list[str]:
+    with stage.database.transaction() as session:
+        wake_next(session, now=stage.now)
+    return due(stage)
+
+
+def test_runs_behind_the_free_slots_are_put_off(stage: Stage) -> None:
+    waiting = [stage.submit() for _ in range(3)]
+    assert (quieten(stage), due(stage)) == (3, [])
+    stage.register(slots=2)
+    stage.later(QUEUE_RECHECK_S)
+    stage.register(slots=2)
+    assert (quieten(stage), due(stage)) == (1, waiting[:2])
+    for run_id in waiting[:2]:
+        stage.advance(run_id)
+    assert [stage.status(run_id) for run_id in waiting] == ["provisioning"] * 2 + ["queued"]
+
+
+def test_those_whose_turn_has_come_are_due_at_once(stage: Stage) -> None:
+    runner = stage.register()
+    training = stage.launch(stage.submit(), runner)
+    waiting = [stage.submit() for _ in range(3)]
+    assert quieten(stage) == 1 + len(waiting)
+    assert wake(stage) == []
+    stage.later(1)
+    stage.end(runner, training)
+    assert wake(stage) == waiting[:1]
+    stage.advance(waiting[0])
+    stage.later(1)
+    stage.register(slots=3)
+    # One of the three slots is promised to the first.
+    assert [run_id for run_id in wake(stage) if run_id != waiting[0]] == waiting[1:]
+
+
+def test_no_run_is_woken_that_a_quota_holds_back(stage: Stage) -> None:
+    with stage.database.transaction() as session:
+        session.add(ProjectQuota(project_id=PROJECT, running_runs=1, set_by="operator"))
+    runner = stage.register(slots=3)
+    stage.launch(stage.submit(), runner)
+    second = stage.submit()
+    assert stage.place(second) == (1, "The project's quota of 1 running runs is used up.")
+    assert quieten(stage) == 2
+    assert wake(stage) == []
+
+
+def test_a_run_that_recovers_is_woken_before_older_ones(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running()
+    waiting = stage.submit()
+    stage.end(runner_id, plan, ReasonCode.TRAINER_CRASHED)
+    assert stage.status(run_id) == "recovering"
+    assert quieten(stage) == 1
+    assert due(stage) == [run_id]
+    assert waiting not in wake(stage)
 
 
 def test_an_offer_is_put_off_until_its_time_is_over(stage: Stage) -> None:
