@@ -23,7 +23,7 @@ from api.tables.base import Base
 Row: TypeAlias = Mapping[str, Any]
 MAX_STATEMENTS = 500
 """Texts of statements that are kept: which columns have one value differs between batches."""
-_DIALECT = postgresql.dialect()
+_DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _QUOTE = _DIALECT.identifier_preparer.quote
 
 
@@ -67,7 +67,7 @@ def _statement(
     table = _table(model)
     columns = [(name, _QUOTE(name), table.columns[name].type) for name in names]
     # Documents go as text: unnest would make no rows of json's own arrays.
-    given = ", ".join(f"%s::{_array_of(kind)} AS {quoted}" for _, quoted, kind in columns)
+    arguments = ", ".join(f"%s::{_array_of(kind)} AS {quoted}" for _, quoted, kind in columns)
     selected = ", ".join(
         (f"given.{quoted}[1]" if name in constant else f"each.{quoted}")
         + ("::jsonb" if isinstance(kind, JSON) else "")
@@ -77,7 +77,7 @@ def _statement(
     arrays = ", ".join(f"given.{quoted}" for quoted in varying)
     statement = (
         f"INSERT INTO {_QUOTE(table.name)} ({', '.join(quoted for _, quoted, _ in columns)})"
-        f" SELECT {selected} FROM (SELECT {given}) AS given,"
+        f" SELECT {selected} FROM (SELECT {arguments}) AS given,"
         f" LATERAL unnest({arrays}) AS each ({', '.join(varying)})"
     )
     return f"{statement} {_on_conflict(model)}" if is_upsert else statement
