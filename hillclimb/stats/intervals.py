@@ -112,7 +112,7 @@ def _trials(values: Sequence[float], mean: float) -> float:
     squares += added * (centre**2 + (1.0 - centre) ** 2)
     if squares == 0.0:
         return math.inf
-    return centre * (1.0 - centre) * num_tasks * max(weight - 1.0, 0.0) / squares
+    return centre * (1.0 - centre) * num_tasks * (weight - 1.0) / squares
 
 
 def _series(a: float, b: float, q: float) -> float:

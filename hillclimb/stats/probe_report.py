@@ -261,8 +261,7 @@ def _advise_run(environments: Mapping[str, EnvProbe]) -> tuple[int | None, str]:
     if not informative:
         return None, "no environment is known to be informative: no group size is recommended"
     reached = _means([each.shares for each in informative])
-    size = _smallest(reached)
-    largest = max(reached, default=0)
+    size, largest = _smallest(reached), max(reached)
     if size is None:
         return None, (
             f"no group of up to {largest} carries enough signal, and larger ones are unknown: keep"

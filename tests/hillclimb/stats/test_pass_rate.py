@@ -298,14 +298,15 @@ def test_a_comparison_counts_pairs_gains_and_losses() -> None:
 
 def test_groups_are_sorted_by_name_and_what_is_unknown_comes_last() -> None:
     """`vision` comes after `unknown` in the alphabet."""
-    counts = [
-        replace(count, modality=modality)
-        for count, modality in zip(
-            count_tasks(rows([1.0, 0.0, 0.0]), pass_threshold=1.0),
-            ("vision", None, "tool_use"),
-            strict=True,
+    found = [
+        each.model_copy(update={"modality": modality, "difficulty": difficulty})
+        for each, modality, difficulty in zip(
+            rows([1.0, 0.0, 0.0]), ("vision", "vision", "tool_use"), (1, 3, None), strict=True
         )
     ]
+    counts = count_tasks(found, pass_threshold=1.0)
+    assert list(group_counts(counts, Dimension.DIFFICULTY)) == ["1", "3", "unknown"]
+    counts = (counts[0], replace(counts[1], modality=None), counts[2])
     groups = group_counts(counts, Dimension.MODALITY)
     assert list(groups) == ["tool_use", "vision", "unknown"]
     assert [count.task_key for count in groups["unknown"]] == ["t001"]

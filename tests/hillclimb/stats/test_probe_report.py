@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats import probe_report
 from hillclimb.stats.probe_report import PROBE_RULE, ProbeVerdict, advise, report_facts, report_rows
 from hillclimb.stats.signal_estimate import SignalShare
 from tests.hillclimb.stats.test_pass_rate import row
@@ -189,6 +190,7 @@ def share(size: int, value: float | None) -> SignalShare:
         ({2: 0.05, 8: 0.3, 12: 0.37, 14: 0.4, 16: 0.44}, 14),  # 90 % of 0.44 is 0.396
         ({2: 0.6, 16: 0.9}, 2),
         ({2: 0.0, 16: 0.0}, None),
+        ({2: 0.0, 16: 0.1}, 16),  # just worthwhile
         ({2: 0.02, 16: 0.09}, None),  # no size is worthwhile
         ({2: None, 16: None}, None),
     ],
@@ -204,6 +206,9 @@ def test_the_run_is_advised_on_its_informative_environments_alone() -> None:
     report = report_rows(found, pass_threshold=1.0, group_size=8)
     verdicts = {key: each.verdict.value for key, each in report.environments.items()}
     assert verdicts == {"booking": "informative", "hubspot": "saturated", "github": "informative"}
+    assert report.environments["booking"].advised_group_size == 2, "32 of 56 pairs are mixed"
+    assert report.environments["github"].advised_group_size == 4, "half of all fours have the pass"
+    assert report.group_size == 8
     # 1 of 8 passes: 2/8 of pairs are mixed; 4 of 8: 32/56 of pairs. Their mean is 0.41, and of
     # threes (3/8 + 6/7) / 2 = 0.62.
     assert report.advised_group_size == 3
@@ -219,6 +224,42 @@ def test_a_size_that_one_environment_does_not_know_is_not_recommended() -> None:
         "rollout.n_samples_per_prompt 2: 79% of groups carry signal in the informative"
         " environments (79% at 2)"
     )
+
+
+def test_two_rollouts_of_a_task_are_a_group() -> None:
+    report = report_rows(rows([0] * 24 + [2] * 16, k=2), pass_threshold=1.0, group_size=2)
+    booking = report.environments["booking"]
+    assert booking.verdict is ProbeVerdict.SPLIT
+    assert booking.why.endswith("of 40 tasks 16 passed each time and 24 never")
+
+
+def test_one_rollout_of_a_task_is_none() -> None:
+    report = report_rows(rows([1] * 20, k=1), pass_threshold=1.0, group_size=8)
+    booking = report.environments["booking"]
+    assert (booking.pass_rate.value, booking.signal.value) == (1.0, None)
+    assert booking.verdict is ProbeVerdict.INCONCLUSIVE
+    assert booking.why == "no task has two graded rollouts"
+
+
+def test_two_words_that_the_missing_outcome_decides_between_are_inconclusive() -> None:
+    """54 of 60 tasks pass: 90 % is saturated. With one rollout failed it is less, and split."""
+    found = rows([8] * 54 + [0] * 6)
+    assert verdict_of(found) is ProbeVerdict.SATURATED
+    assert verdict_of([row("booking-000", 0.0), *found[1:]]) is ProbeVerdict.SPLIT
+    assert verdict_of([row("booking-000", None), *found[1:]]) is ProbeVerdict.INCONCLUSIVE
+
+
+def test_an_interval_that_begins_at_the_border_is_worthwhile_and_one_that_ends_there_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = rows([4] * 12 + [0] * 68)
+    share = report_rows(found, pass_threshold=1.0, group_size=8).environments["booking"].signal
+    monkeypatch.setattr(probe_report, "WORTHWHILE_FROM", share.low)
+    assert verdict_of(found) is ProbeVerdict.INFORMATIVE
+    monkeypatch.setattr(probe_report, "WORTHWHILE_FROM", share.high)
+    assert verdict_of(found) is ProbeVerdict.INCONCLUSIVE
+    monkeypatch.setattr(probe_report, "WORTHWHILE_FROM", share.high + 1e-9)
+    assert verdict_of(found) is ProbeVerdict.HOPELESS
 
 
 def test_a_probe_with_all_rollouts_needs_more_tasks() -> None:

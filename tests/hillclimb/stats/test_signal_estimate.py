@@ -6,6 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
+from hillclimb.stats.intervals import interval
 from hillclimb.stats.pass_rate import TaskCount
 from hillclimb.stats.signal_estimate import (
     GROUP_SIZES,
@@ -141,6 +142,22 @@ def test_tasks_with_a_rollout_missing_are_left_out_of_the_count() -> None:
     assert largest_counted_size(mostly_missing) == 3
     assert signal_share(mostly_missing, 8).method == "unknown"
     assert signal_share(mostly_missing, 3).num_tasks == 4
+
+
+@pytest.mark.parametrize(
+    ("graded", "size"), [([8, 4], 8), ([8, 4, 3], 4), ([4, 5, 6, 7, 8], 6), ([8, 1, 1, 1], 8)]
+)
+def test_half_of_the_tasks_have_as_many_rollouts_as_the_largest_group(
+    graded: list[int], size: int
+) -> None:
+    assert largest_counted_size([task(number, 1) for number in graded]) == size
+
+
+def test_the_interval_is_that_of_whole_groups() -> None:
+    """Two of five pass: 1 - (1 + 3) / 10 of the pairs are mixed. Fifteen rollouts: seven pairs."""
+    share = signal_share([task(5, 2)] * 3, 2)
+    assert share.value == pytest.approx(0.6)
+    assert (share.low, share.high) == pytest.approx(interval([0.6] * 3, max_trials=7))
 
 
 def test_without_two_rollouts_of_a_task_nothing_is_known() -> None:

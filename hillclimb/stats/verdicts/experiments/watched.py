@@ -102,7 +102,7 @@ def read_threshold(threshold: Threshold, figure: Figure) -> tuple[ThresholdReadi
     if violates:
         return ThresholdReading.MISSED, "the whole 95 % interval violates it"
     if threshold.demands_change:
-        return _read_demand(threshold, figure, satisfied=satisfied)
+        return _read_demand(threshold, figure.interval, figure.word, satisfied=satisfied)
     if all(threshold.satisfied_by(end) for end in figure.interval):
         return ThresholdReading.MET, "the whole 95 % interval satisfies it"
     return ThresholdReading.UNDECIDED, "the 95 % interval contains the threshold"
@@ -127,7 +127,11 @@ def configuration_word(readings: Sequence[ThresholdReading]) -> ExperimentWord:
 
 
 def _read_demand(
-    threshold: Threshold, figure: Figure, *, satisfied: bool
+    threshold: Threshold,
+    interval: tuple[float, float],
+    word: Verdict | None,
+    *,
+    satisfied: bool,
 ) -> tuple[ThresholdReading, str]:
     towards = Verdict.IMPROVED if threshold.is_lower else Verdict.REGRESSED
     if not satisfied:
@@ -135,9 +139,9 @@ def _read_demand(
             ThresholdReading.UNDECIDED,
             "the change is too small, but its 95 % interval reaches it",
         )
-    low, high = figure.interval or (0.0, 0.0)
+    low, high = interval
     if (low if threshold.is_lower else -high) <= 0.0:
         return ThresholdReading.UNDECIDED, "the 95 % interval contains no change"
-    if figure.word is not None and figure.word is not towards:
-        return ThresholdReading.UNDECIDED, f"the paired comparison says {figure.word.value.upper()}"
+    if word is not None and word is not towards:
+        return ThresholdReading.UNDECIDED, f"the paired comparison says {word.value.upper()}"
     return ThresholdReading.MET, "the change satisfies it, and its 95 % interval excludes no change"

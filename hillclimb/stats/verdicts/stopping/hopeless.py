@@ -115,7 +115,7 @@ def _fit(rows: Sequence[Sequence[float]], steps: Sequence[int], size: int, last_
     at = steps[-size:]
     centre = fmean(at)
     spread = math.fsum((step - centre) ** 2 for step in at)
-    weights = [1.0 / size + (last_step - centre) * (step - centre) / spread for step in at]
+    leverage = 1.0 / size + (last_step - centre) ** 2 / spread
     residuals, projected = 0.0, 0.0
     for row in rows:
         values = row[-size:]
@@ -130,5 +130,5 @@ def _fit(rows: Sequence[Sequence[float]], steps: Sequence[int], size: int, last_
     start = fmean(row[0] for row in rows)
     return _Fit(
         change=min(projected / len(rows), 1.0) - start,
-        error=math.sqrt(variance * (1.0 + math.fsum(w * w for w in weights)) / len(rows)),
+        error=math.sqrt(variance * (1.0 + leverage) / len(rows)),
     )

@@ -57,6 +57,10 @@ def test_a_change_at_three_is_that_of_the_unbiased_estimates() -> None:
     assert 0.0 < change.before.low < change.before.value < change.before.high < 1.0
 
 
+def test_a_change_is_of_pass_at_1_if_nothing_else_is_said() -> None:
+    assert change_of([count("a", 0)], [count("a", 1)]).delta == pytest.approx(1 / 3)
+
+
 def test_a_group_that_one_side_lacks_has_no_change() -> None:
     change = change_of([], [count("a", 1)])
     assert (change.before.value, change.delta, change.num_paired) == (None, None, 0)
@@ -74,6 +78,8 @@ def test_a_task_stands_in_one_group_that_of_the_later_evaluation() -> None:
         name: [[c.task_key for c in side] for side in sides]
         for name, sides in by_difficulty.items()
     } == {"2": [["a", "b"], ["a", "b"]], "unknown": [["c"], ["c"]]}
+    seen = [count("d", 0, modality="vision"), *before]
+    assert list(paired_groups(seen, after, Dimension.MODALITY)) == ["tool_use", "vision", "unknown"]
     by_modality = paired_groups(before, after, Dimension.MODALITY)
     assert [c.task_key for c in by_modality["tool_use"][1]] == ["a"]
     assert [c.task_key for c in by_modality["unknown"][0]] == ["b", "c"]

@@ -67,8 +67,25 @@ def test_other_tasks_are_tested_without_pairs_on_first_rollouts() -> None:
     assert change.delta == pytest.approx(0.2 - 0.8)
     assert change.status is IssueStatus.IMPROVED
     assert judge_symptom(tasks(60, 30), tasks(60, 28, prefix="u")).status is IssueStatus.UNCHANGED
+    first, last = (
+        judge_symptom(tasks(20, 0), tasks(20, 10, prefix="u")),
+        judge_symptom(tasks(20, 10), tasks(20, 0, prefix="u")),
+    )
+    assert (first.status, first.delta) == (IssueStatus.WORSE, 0.5)
+    assert (last.status, last.delta) == (IssueStatus.FIXED, -0.5)
+    ten = judge_symptom(tasks(10, 9), tasks(10, 0, prefix="u"))
+    assert (ten.p_value, ten.is_paired) == (fisher_exact((9, 0), (10, 10)), False)
     few = judge_symptom(tasks(20, 10), tasks(20, 8, prefix="u"))
     assert few.status is IssueStatus.NEEDS_ANALYSIS
+
+
+def test_other_tasks_need_more_to_have_seen_half_of_it_go() -> None:
+    """A half to a quarter: (1.96 sqrt(15/32) + 0.8416 sqrt(7/16))^2 / (1/4)^2 = 57.7 per side."""
+    enough = judge_symptom(tasks(58, 29), tasks(58, 28, prefix="u"))
+    assert enough.status is IssueStatus.UNCHANGED
+    fewer = judge_symptom(tasks(56, 28), tasks(58, 28, prefix="u"))
+    assert fewer.status is IssueStatus.NEEDS_ANALYSIS
+    assert fewer.why == "too few tasks to show that half of it went"
 
 
 def test_few_shared_tasks_make_no_pairs() -> None:
@@ -101,7 +118,7 @@ def test_a_status_that_unknown_rollouts_could_change_needs_analysis() -> None:
 def test_fishers_test_counts_the_tables_that_are_no_more_likely() -> None:
     """3 of 4 against 1 of 4: the tables 0, 1, 3 and 4 have 1, 16, 16 and 1 of 70 ways."""
     assert fisher_exact((3, 1), (4, 4)) == pytest.approx(34 / 70)
-    assert fisher_exact((4, 0), (4, 4)) == pytest.approx(2 / 70)
+    assert fisher_exact((4, 0), (4, 4)) == fisher_exact((0, 4), (4, 4)) == pytest.approx(2 / 70)
     assert fisher_exact((0, 0), (4, 4)) == 1.0
     with pytest.raises(ValueError, match="5 of 4"):
         fisher_exact((5, 0), (4, 4))

@@ -76,6 +76,7 @@ def test_the_spread_counts_runs_and_not_tasks() -> None:
     assert spread.mean == pytest.approx(0.4)
     assert (spread.least, spread.most) == (0.2, 0.6)
     assert spread.sd == pytest.approx(0.2)
+    assert spread_of([0.2, 0.4]).sd == pytest.approx(math.sqrt(0.02))
     assert spread_of([0.5]).sd is None
     assert spread_of([]).mean is None
 

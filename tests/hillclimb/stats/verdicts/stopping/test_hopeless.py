@@ -48,8 +48,8 @@ def test_the_projection_of_a_rise_by_hand() -> None:
     """Of ten tasks two pass always and three from the second evaluation on: 0.2, 0.5, 0.5.
 
     The line through them rises by 0.075 per step from 0.4 in the middle: 0.7 after six steps. The
-    lines of the three leave residuals -1/6, 1/3, -1/6: variance (0.5 + 0.5) / 12. The weights of
-    the evaluations are -2/3, 1/3 and 4/3, so the error is sqrt(1/12 * (1 + 7/3) / 10) = 1/6. A
+    lines of the three leave residuals -1/6, 1/3, -1/6: variance (0.5 + 0.5) / 12. Four steps beyond
+    the middle, the error is sqrt(1/12 * (1 + 1/3 + 16/8) / 10) = 1/6. A
     change of 0.5 needs five changed tasks at least, more than the 5/12 of ten so far.
     """
     first, later = shares(*[1] * 2, *[0] * 8), shares(*[1] * 5, *[0] * 5)
@@ -63,6 +63,16 @@ def test_the_projection_of_a_rise_by_hand() -> None:
     assert chance.value == pytest.approx(NormalDist().cdf(6.0 * (0.5 - chance.needed)))
     ends = (chance.projected_low, chance.projected_high)
     assert ends == pytest.approx((0.5 - 1.9599640 / 6.0, 0.5 + 1.9599640 / 6.0))
+
+
+def test_a_change_of_more_than_all_tasks_needs_no_more_than_all_of_them() -> None:
+    """The rate falls from 1 to 0, and on to -1/2 at the last step: a change of -3/2."""
+    half = shares(*[1] * 5, *[0] * 5)
+    evaluations = [(0, shares(*[1] * 10)), (2, half), (4, shares(*[0] * 10))]
+    chance = improvement_chance(evaluations, last_step=6, one_sided_level=0.01)
+    assert chance is not None
+    assert chance.projected == pytest.approx(-1.5)
+    assert chance.needed == pytest.approx(2.3263479 * math.sqrt(0.1))
 
 
 def test_no_rate_above_one_is_projected() -> None:

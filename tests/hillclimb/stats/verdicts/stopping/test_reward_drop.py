@@ -42,6 +42,17 @@ def test_correlated_neighbours_are_worth_fewer_steps() -> None:
     assert p_value == pytest.approx(student_upper_tail(2.0 / math.sqrt(4.0 / 3.0), 2.0))
 
 
+def test_no_test_has_less_than_one_degree_of_freedom() -> None:
+    """r = 0.9 leaves a nineteenth of four degrees."""
+    p_value = welch_greater([2.0, 3.0, 4.0], [0.0, 1.0, 2.0], correlation=0.9)
+    assert p_value == pytest.approx(student_upper_tail(2.0 / math.sqrt(19.0 * 2.0 / 3.0), 1.0))
+
+
+def test_the_tail_ends_at_zero() -> None:
+    assert student_upper_tail(math.inf, 3.0) == 0.0
+    assert student_upper_tail(-math.inf, 3.0) == 1.0
+
+
 def test_the_correlation_of_neighbours_by_hand() -> None:
     """Deviations 1, 1, -1, -1 have products 1, -1, 1 over squares 4, plus 1/4, over 1 - 3/6."""
     assert neighbour_correlation([[3.0, 3.0, 1.0, 1.0]]) == pytest.approx((0.25 + 0.25) / 0.5 * 0.9)
@@ -77,6 +88,16 @@ def test_the_best_earlier_window_counts_and_p_is_multiplied_by_windows_and_looks
     correlation = neighbour_correlation([first, best, newest])
     by_itself = welch_greater(best, newest, correlation=correlation)
     assert drop.p_value == pytest.approx(by_itself * 2 * 4)
+    assert drop.correlation == correlation
+    earlier = reward_drop([*best, *first, *newest], window=3, num_looks=4)
+    assert earlier is not None
+    assert (earlier.best, earlier.best_end) == (pytest.approx(0.8), 2)
+
+
+def test_a_rise_is_no_fall_however_often_it_is_looked_at() -> None:
+    drop = reward_drop([0.1, 0.2, 0.3, 0.7, 0.8, 0.9], window=3, num_looks=4)
+    assert drop is not None
+    assert (drop.p_value, drop.size) == (1.0, pytest.approx(-0.6))
 
 
 def test_earlier_windows_end_where_the_newest_one_begins() -> None:
