@@ -139,6 +139,16 @@ class Disk:
         ]
         return sorted(records, key=lambda each: each.created_at)
 
+    def of_session(self, session_id: str) -> tuple[list[str], list[str]]:
+        """Return the ids of a session's models, and of its sampling sessions."""
+        prefix = f"{_checked(session_id)}:"
+        models = [path.parent.name for path in self._root.glob("models/*/model.json")]
+        samplers = [path.stem for path in self._root.glob("samplers/*.json")]
+        return (
+            sorted(each for each in models if each.startswith(prefix)),
+            sorted(each for each in samplers if each.startswith(prefix)),
+        )
+
     def add_sampler(self, record: SamplerRecord) -> None:
         """Write a sampling session's record."""
         _write(self._sampler(record.sampler_id), record)

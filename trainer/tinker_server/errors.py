@@ -28,5 +28,11 @@ class Gone(RequestRefused):
     status = 410
 
 
+class TooLarge(RequestRefused):
+    """A body of more bytes than the server reads."""
+
+    status = 413
+
+
 class StateInUse(OSError):
     """Two servers would write to one directory."""

@@ -24,6 +24,7 @@ from trainer.tinker_server.unnamed import UnnamedWeights
 @dataclass(slots=True)
 class _Session:
     heartbeat_at: float
+    user_metadata: dict[str, str] | None
     adapters: dict[str, Adapter]
 
 
@@ -41,6 +42,7 @@ class TinkerService:
         """
         self.settings = settings
         self.base = BaseModel.load(settings.model_name, settings.model_dir)
+        self.tokenizer_id = settings.tokenizer_id or str(settings.model_dir.resolve())
         self.context = min(settings.max_context or self.base.context, self.base.context)
         self.disk = Disk(settings.state_dir)
         self.jobs = FutureTable()
@@ -51,10 +53,10 @@ class TinkerService:
             self.base, num_sessions=settings.max_samples, max_length=self.context
         )
 
-    def create_session(self) -> str:
+    def create_session(self, body: wire.CreateSession) -> str:
         """Create a session; it lasts while its heartbeats come."""
         session_id = f"s-{secrets.token_hex(8)}"
-        self._sessions[session_id] = _Session(self._clock(), {})
+        self._sessions[session_id] = _Session(self._clock(), body.user_metadata, {})
         self.disk.sweep()
         return session_id
 
@@ -65,6 +67,19 @@ class TinkerService:
             Unknown: the session is over.
         """
         self._session(session_id).heartbeat_at = self._clock()
+
+    def check_session(self, session_id: str) -> None:
+        """Do nothing while a session lasts.
+
+        Raises:
+            Unknown: it is over.
+        """
+        self._session(session_id)
+
+    def session_ids(self) -> list[str]:
+        """Return the sessions that last, the oldest first."""
+        self._end_silent_sessions()
+        return list(self._sessions)
 
     def create_model(self, body: wire.CreateModel) -> str:
         """Create an adapter, which belongs to its session."""
@@ -93,6 +108,7 @@ class TinkerService:
                 base_model=body.base_model,
                 lora=lora,
                 created_at=datetime.now(UTC),
+                user_metadata=body.user_metadata or session.user_metadata,
             )
             self.disk.add_model(record)
             return {"model_id": model_id, "type": "create_model"}

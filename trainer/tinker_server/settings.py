@@ -16,6 +16,8 @@ class TinkerServerSettings:
     model_dir: Path
     model_name: str
     """Name of the model for clients."""
+    tokenizer_id: str | None = None
+    """What a client loads the model's tokenizer by; None: the model's directory on this machine."""
     state_dir: Path
     """Directory of everything that outlives the process."""
     api_key: str = API_KEY

@@ -21,6 +21,11 @@ _PREFIX = "session:"
 """Clients' own names have no colon."""
 
 
+def is_named(saved: SavedState) -> bool:
+    """Tell whether a client has given a checkpoint its name."""
+    return not saved.name.startswith(_PREFIX)
+
+
 class UnnamedWeights:
     """Saves them, and deletes the least recently used ones beyond a number of bytes.
 
@@ -32,9 +37,8 @@ class UnnamedWeights:
         self._max_bytes = max_bytes
         self._sizes: OrderedDict[str, int] = OrderedDict()
         """Bytes by path, the least recently used first."""
-        saved = [each for each in disk.all_checkpoints() if each.name.startswith(_PREFIX)]
-        for each in sorted(saved, key=lambda each: each.info.created_at):
-            self._sizes[each.path] = each.size_bytes
+        saved = [each for each in disk.all_checkpoints() if not is_named(each)]
+        self._sizes.update((each.path, each.size_bytes) for each in saved)
 
     async def save(self, model_id: str, number: int, write: Callable[[Path], None]) -> SavedState:
         """Save the weights of a model's sampling session; `write` fills their directory."""

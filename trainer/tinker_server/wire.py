@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
+Finite = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+Ttl = Annotated[int, Field(ge=1, le=10**9)]
+"""Lifetime of a checkpoint (seconds)."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
 LossName = Literal["cross_entropy", "importance_sampling", "ppo", "cispo"]
 
@@ -63,7 +67,7 @@ class CreateSession(_Request):
     """Create a session."""
 
     sdk_version: str
-    user_metadata: dict[str, JsonValue] | None = None
+    user_metadata: dict[str, str] | None = None
 
 
 class SessionHeartbeat(_Request):
@@ -76,7 +80,7 @@ class Lora(_Request):
     """An adapter."""
 
     rank: Annotated[int, Field(ge=1)]
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     train_unembed: bool = True
     train_mlp: bool = True
     train_attn: bool = True
@@ -88,7 +92,7 @@ class CreateModel(_Request):
     session_id: str
     model_seq_id: int
     base_model: str
-    user_metadata: dict[str, JsonValue] | None = None
+    user_metadata: dict[str, str] | None = None
     lora_config: Lora | None = None
 
 
@@ -117,12 +121,13 @@ class ForwardBackward(_Request):
 class Adam(_Request):
     """AdamW's settings of one step."""
 
-    learning_rate: float
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float = 0.0
-    grad_clip_norm: float = 0.0
+    learning_rate: Finite
+    beta1: Beta
+    beta2: Beta
+    eps: Finite
+    weight_decay: Finite = 0.0
+    grad_clip_norm: Finite = 0.0
+    """0 clips nothing."""
 
 
 class OptimStep(_Request):
@@ -139,7 +144,7 @@ class SaveWeights(_Request):
     model_id: str
     seq_id: int | None = None
     path: Name
-    ttl_seconds: int | None = None
+    ttl_seconds: Ttl | None = None
     overwrite: bool = False
 
 
@@ -150,7 +155,7 @@ class SaveForSampler(_Request):
     seq_id: int | None = None
     path: Name | None = None
     sampling_session_seq_id: int | None = None
-    ttl_seconds: int | None = None
+    ttl_seconds: Ttl | None = None
 
 
 class LoadWeights(_Request):
@@ -178,7 +183,7 @@ class SampleRequest(_Request):
     """0 draws nothing; None: as many as the context has room for."""
     seed: int | None = None
     stop: str | tuple[int, ...] | tuple[str, ...] | None = None
-    temperature: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 1.0
+    temperature: Finite = 1.0
     top_k: int = -1
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
 
@@ -205,3 +210,25 @@ class WeightsInfo(_Request):
     """Describe a checkpoint."""
 
     tinker_path: str
+
+
+class SetTtl(_Request):
+    """Let a checkpoint expire; None: no longer."""
+
+    ttl_seconds: Ttl | None
+
+
+class Page(_Request):
+    """Query of a listing."""
+
+    limit: Annotated[int, Field(ge=0)] = 20
+    offset: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def rows(self) -> slice:
+        """Its part of all rows."""
+        return slice(self.offset, self.offset + self.limit)
+
+    def cursor(self, total: int) -> dict[str, int]:
+        """Return where it stands among all rows."""
+        return {"offset": self.offset, "limit": self.limit, "total_count": total}

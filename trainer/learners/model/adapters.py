@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
@@ -72,11 +73,11 @@ def adapted_weight(layer: torch.nn.Module) -> torch.Tensor:
     weight's size, through which gradients reach the factors.
     """
     weight: torch.Tensor = layer.weight  # type: ignore[assignment]
-    if not isinstance(layer, BaseTunerLayer) or layer.disable_adapters:
+    if not isinstance(layer, LoraLayer) or layer.disable_adapters:
         return weight
-    first, second = (getattr(layer, f"lora_{x}")[_ADAPTER].weight for x in "AB")
-    scale: float = layer.scaling[_ADAPTER]  # type: ignore[index]
-    return weight + scale * second @ first
+    first, second = (each[_ADAPTER].weight for each in (layer.lora_A, layer.lora_B))
+    delta: torch.Tensor = layer.scaling[_ADAPTER] * second @ first
+    return weight + delta
 
 
 def merged(tensors: Mapping[str, torch.Tensor], spec: AdapterShape) -> dict[str, torch.Tensor]:

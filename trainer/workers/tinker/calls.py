@@ -33,7 +33,7 @@ _FAULTS = (
     # A request that the server no longer knows (410), as after a restart.
     RetryableException,
 )
-_FINAL = frozenset({400, 401, 402, 403, 422})
+_FINAL = frozenset({400, 401, 402, 403, 413, 422})
 """Status codes of final refusals. 404 is none: a restarted server has lost its models, which a
 new attempt creates again."""
 _KEY_REFUSED = frozenset({401, 403})

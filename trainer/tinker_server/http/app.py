@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import secrets
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from trainer.tinker_server import wire
-from trainer.tinker_server.disk import ModelRecord, SavedState
-from trainer.tinker_server.errors import RequestRefused
+from trainer.tinker_server.errors import RequestRefused, TooLarge
+from trainer.tinker_server.http.bodies import parsed, read
+from trainer.tinker_server.http.rest import RestHandlers
 from trainer.tinker_server.service import TinkerService
 
 POLL_S = 20.0
@@ -27,7 +29,7 @@ LINK_S = 900.0
 """Lifetime of an archive's download address (seconds)."""
 _API = "/api/v1"
 _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
-_Body = TypeVar("_Body", bound=BaseModel)
+_Handled: TypeAlias = Callable[[Request], Awaitable[dict[str, Any] | Response]]
 
 
 def create_app(service: TinkerService) -> Starlette:
@@ -51,28 +53,42 @@ def create_app(service: TinkerService) -> Starlette:
         "weights_info": handlers.weights_info,
         "telemetry": handlers.telemetry,
     }
-    runs = f"{_API}/training_runs"
-    one = f"{runs}/{{model_id}}/checkpoints/{{checkpoint_id:path}}"
     routes = [
         Route(f"{_API}/retrieve_future", _protected(service, handlers.retrieve), methods=["POST"]),
         Route(f"{_API}/healthz", handlers.health),
         Route(f"{_API}/get_server_capabilities", _protected(service, handlers.capabilities)),
         Route(f"{_API}/samplers/{{sampler_id}}", _protected(service, handlers.sampler)),
-        Route(runs, _protected(service, handlers.training_runs)),
-        Route(f"{runs}/{{model_id}}", _protected(service, handlers.training_run)),
-        Route(f"{runs}/{{model_id}}/checkpoints", _protected(service, handlers.checkpoints)),
-        Route(f"{one}/archive", _protected(service, handlers.archive)),
-        Route(one, _protected(service, handlers.delete_checkpoint), methods=["DELETE"]),
         Route("/download/{token}", handlers.download),
+        *_listings(service, handlers),
     ]
     for name, handler in posts.items():
         routes.append(Route(f"{_API}/{name}", _protected(service, handler), methods=["POST"]))
     return Starlette(routes=routes)
 
 
-def _protected(
-    service: TinkerService, handler: Callable[[Request], Awaitable[dict[str, Any] | Response]]
-) -> _Handler:
+def _listings(service: TinkerService, handlers: _Handlers) -> list[Route]:
+    rest = handlers.rest
+    runs = f"{_API}/training_runs"
+    one = f"{runs}/{{model_id}}/checkpoints/{{checkpoint_id:path}}"
+
+    def route(path: str, handler: _Handled, *methods: str) -> Route:
+        return Route(path, _protected(service, handler), methods=methods or ["GET"])
+
+    return [
+        route(runs, rest.training_runs),
+        route(f"{runs}/{{model_id}}", rest.training_run),
+        route(f"{runs}/{{model_id}}/checkpoints", rest.checkpoints),
+        route(f"{_API}/checkpoints", rest.all_checkpoints),
+        route(f"{_API}/sessions", rest.sessions),
+        route(f"{_API}/sessions/{{session_id}}", rest.session),
+        route(f"{one}/archive", handlers.archive),
+        route(f"{one}/publish", rest.publish, "POST", "DELETE"),
+        route(f"{one}/ttl", rest.set_ttl, "PUT"),
+        route(one, rest.delete_checkpoint, "DELETE"),
+    ]
+
+
+def _protected(service: TinkerService, handler: _Handled) -> _Handler:
     """Return a route that checks the API key and turns errors into responses."""
 
     async def answer(request: Request) -> Response:
@@ -88,23 +104,22 @@ def _protected(
             place = ".".join(map(str, first["loc"]))
             return _problem(422, f"{place}: {first['msg']}")
         except RequestRefused as refused:
-            return _problem(refused.status, str(refused))
+            return _problem(refused.status, str(refused), is_closed=isinstance(refused, TooLarge))
         return result if isinstance(result, Response) else JSONResponse(result)
 
     return answer
 
 
-def _problem(status: int, detail: str) -> JSONResponse:
-    return JSONResponse({"detail": detail}, status_code=status)
-
-
-async def _parsed(request: Request, kind: type[_Body]) -> _Body:
-    return kind.model_validate_json(await request.body())
+def _problem(status: int, detail: str, *, is_closed: bool = False) -> JSONResponse:
+    """Return an error; `is_closed` ends the connection, so that the rest of a body is not read."""
+    headers = {"Connection": "close"} if is_closed else None
+    return JSONResponse({"detail": detail}, status_code=status, headers=headers)
 
 
 class _Handlers:
     def __init__(self, service: TinkerService) -> None:
         self._service = service
+        self.rest = RestHandlers(service)
         self._links: dict[str, tuple[Path, float]] = {}
 
     async def health(self, request: Request) -> Response:
@@ -113,12 +128,12 @@ class _Handlers:
 
     async def config(self, request: Request) -> dict[str, Any]:
         """Return the SDK's features: sequential chunks, JSON, httpx."""
-        await request.body()
+        await read(request)
         return {"parallel_fwdbwd_chunks": False, "use_pyqwest_transport": False}
 
     async def telemetry(self, request: Request) -> dict[str, Any]:
         """Accept and discard."""
-        await request.body()
+        await read(request)
         return {"status": "accepted"}
 
     async def capabilities(self, request: Request) -> dict[str, Any]:
@@ -132,21 +147,21 @@ class _Handlers:
         return {"supported_models": [model]}
 
     async def create_session(self, request: Request) -> dict[str, Any]:
-        await _parsed(request, wire.CreateSession)
-        return {"type": "create_session", "session_id": self._service.create_session()}
+        session_id = self._service.create_session(await parsed(request, wire.CreateSession))
+        return {"type": "create_session", "session_id": session_id}
 
     async def heartbeat(self, request: Request) -> dict[str, Any]:
-        self._service.heartbeat((await _parsed(request, wire.SessionHeartbeat)).session_id)
+        self._service.heartbeat((await parsed(request, wire.SessionHeartbeat)).session_id)
         return {"type": "session_heartbeat"}
 
     async def create_model(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._service.create_model(await _parsed(request, wire.CreateModel))}
+        return {"request_id": self._service.create_model(await parsed(request, wire.CreateModel))}
 
     async def unload_model(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._service.unload_model(await _parsed(request, wire.OfModel))}
+        return {"request_id": self._service.unload_model(await parsed(request, wire.OfModel))}
 
     async def get_info(self, request: Request) -> dict[str, Any]:
-        record = self._service.disk.model((await _parsed(request, wire.OfModel)).model_id)
+        record = self._service.disk.model((await parsed(request, wire.OfModel)).model_id)
         return {
             "type": "get_info",
             "model_id": record.model_id,
@@ -156,12 +171,12 @@ class _Handlers:
             "model_data": {
                 "arch": "Qwen3ForCausalLM",
                 "model_name": record.base_model,
-                "tokenizer_id": str(self._service.settings.model_dir),
+                "tokenizer_id": self._service.tokenizer_id,
             },
         }
 
     async def create_sampler(self, request: Request) -> dict[str, Any]:
-        sampler_id = self._service.create_sampler(await _parsed(request, wire.CreateSampler))
+        sampler_id = self._service.create_sampler(await parsed(request, wire.CreateSampler))
         return {"type": "create_sampling_session", "sampling_session_id": sampler_id}
 
     async def sampler(self, request: Request) -> dict[str, Any]:
@@ -169,42 +184,42 @@ class _Handlers:
         return record.model_dump()
 
     async def sample(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._service.sample(await _parsed(request, wire.AskSample))}
+        return {"request_id": self._service.sample(await parsed(request, wire.AskSample))}
 
     async def forward(self, request: Request) -> dict[str, Any]:
-        body = await _parsed(request, wire.Forward)
+        body = await parsed(request, wire.Forward)
         job = self._service.forward(body.model_id, body.seq_id, body.forward_input, backward=False)
         return {"request_id": job, "model_id": body.model_id}
 
     async def forward_backward(self, request: Request) -> dict[str, Any]:
-        body = await _parsed(request, wire.ForwardBackward)
+        body = await parsed(request, wire.ForwardBackward)
         job = self._service.forward(
             body.model_id, body.seq_id, body.forward_backward_input, backward=True
         )
         return {"request_id": job, "model_id": body.model_id}
 
     async def optim_step(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._service.optim_step(await _parsed(request, wire.OptimStep))}
+        return {"request_id": self._service.optim_step(await parsed(request, wire.OptimStep))}
 
     async def save_weights(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._service.save_weights(await _parsed(request, wire.SaveWeights))}
+        return {"request_id": self._service.save_weights(await parsed(request, wire.SaveWeights))}
 
     async def load_weights(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._service.load_weights(await _parsed(request, wire.LoadWeights))}
+        return {"request_id": self._service.load_weights(await parsed(request, wire.LoadWeights))}
 
     async def save_for_sampler(self, request: Request) -> dict[str, Any]:
-        body = await _parsed(request, wire.SaveForSampler)
+        body = await parsed(request, wire.SaveForSampler)
         return {"request_id": self._service.save_for_sampler(body)}
 
     async def retrieve(self, request: Request) -> dict[str, Any] | Response:
-        body = await _parsed(request, wire.RetrieveFuture)
+        body = await parsed(request, wire.RetrieveFuture)
         result = await self._service.jobs.result(body.request_id, wait_s=POLL_S)
         if result is None:
             return JSONResponse({"queue_state": "active"}, status_code=408)
         return result
 
     async def weights_info(self, request: Request) -> dict[str, Any]:
-        checkpoint = self._service.disk.find((await _parsed(request, wire.WeightsInfo)).tinker_path)
+        checkpoint = self._service.disk.find((await parsed(request, wire.WeightsInfo)).tinker_path)
         record = self._service.disk.model(checkpoint.model_id)
         lora = record.lora
         return {
@@ -216,29 +231,9 @@ class _Handlers:
             "train_attn": lora.train_attn,
         }
 
-    async def training_runs(self, request: Request) -> dict[str, Any]:
-        limit = int(request.query_params.get("limit", 20))
-        offset = int(request.query_params.get("offset", 0))
-        records = self._service.disk.models()
-        return {
-            "training_runs": [_run(each) for each in records[offset : offset + limit]],
-            "cursor": {"offset": offset, "limit": limit, "total_count": len(records)},
-        }
-
-    async def training_run(self, request: Request) -> dict[str, Any]:
-        return _run(self._service.disk.model(request.path_params["model_id"]))
-
-    async def checkpoints(self, request: Request) -> dict[str, Any]:
-        checkpoints = self._service.disk.checkpoints(request.path_params["model_id"])
-        return {"checkpoints": [_checkpoint(each) for each in checkpoints]}
-
-    async def delete_checkpoint(self, request: Request) -> Response:
-        self._service.disk.delete(self._checkpoint_of(request))
-        return Response(status_code=204)
-
     async def archive(self, request: Request) -> Response:
         """Redirect to a temporary address that needs no key."""
-        checkpoint, now = self._checkpoint_of(request), time.monotonic()
+        checkpoint, now = self.rest.checkpoint_of(request), time.monotonic()
         self._links = {name: link for name, link in self._links.items() if link[1] > now}
         token = secrets.token_urlsafe(24)
         self._links[token] = (checkpoint.directory, now + LINK_S)
@@ -248,11 +243,8 @@ class _Handlers:
         directory, until = self._links.get(request.path_params["token"], (Path(), 0.0))
         if until < time.monotonic() or not directory.is_dir():
             return _problem(404, "the address is old: ask for the archive again")
-        return Response(_archive(directory), media_type="application/x-tar")
-
-    def _checkpoint_of(self, request: Request) -> SavedState:
-        params = request.path_params
-        return self._service.disk.find(f"tinker://{params['model_id']}/{params['checkpoint_id']}")
+        archive = await asyncio.to_thread(_archive, directory)
+        return Response(archive, media_type="application/x-tar")
 
 
 def _archive(directory: Path) -> bytes:
@@ -263,26 +255,3 @@ def _archive(directory: Path) -> bytes:
             tar.add(path, arcname=path.name)
         tar.addfile(tarfile.TarInfo("checkpoint_complete"))
     return archive.getvalue()
-
-
-def _run(record: ModelRecord) -> dict[str, Any]:
-    return {
-        "training_run_id": record.model_id,
-        "base_model": record.base_model,
-        "model_owner": "local",
-        "is_lora": True,
-        "lora_rank": record.lora.rank,
-        "last_request_time": record.created_at.isoformat(),
-    }
-
-
-def _checkpoint(each: SavedState) -> dict[str, Any]:
-    expires = each.info.expires_at
-    return {
-        "checkpoint_id": f"{each.kind}/{each.name}",
-        "checkpoint_type": "training" if each.kind == "weights" else "sampler",
-        "time": each.info.created_at.isoformat(),
-        "tinker_path": each.path,
-        "size_bytes": each.size_bytes,
-        "expires_at": expires.isoformat() if expires else None,
-    }
