@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -57,7 +59,7 @@ def set_limits_form(
 
     def act(admin: Principal, fields: Fields) -> Response:
         filled = {name: fields[name] for name in ("usd", "hours", "max_clusters") if name in fields}
-        clusters.set_limits(services, admin, NewLimits.model_validate_strings(filled))
+        clusters.set_limits(services, admin, NewLimits.model_validate(_numbers(filled)))
         return lead_back("project", "limits")
 
     return answer_form(request, services, caller, body, _tab(services), act)
@@ -72,11 +74,20 @@ def set_quotas_form(
     def act(admin: Principal, fields: Fields) -> Response:
         admin.require(Scope.OPERATOR)
         filled = {name: fields[name] for name in QUOTAS if name in fields}
-        quotas = SetQuotas.model_validate_strings(filled)
+        quotas = SetQuotas.model_validate(_numbers(filled))
         projects.replace_quotas(services, admin, admin.project_id, quotas)
         return lead_back("project", "quotas")
 
     return answer_form(request, services, caller, body, _tab(services), act)
+
+
+def _numbers(filled: Mapping[str, str]) -> dict[str, float | str]:
+    """Return the fields of a form as numbers; a text that is none stays, and is refused as one."""
+    numbers: dict[str, float | str] = dict(filled)
+    for name, text in filled.items():
+        with suppress(ValueError):
+            numbers[name] = float(text)
+    return numbers
 
 
 def _tab(services: Services) -> AdminTab:
