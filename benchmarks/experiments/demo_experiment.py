@@ -13,21 +13,18 @@ try the script alone.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.experiments.through_cli import cli, experiment, wait  # noqa: E402
+
 SPEC = ROOT / "examples" / "demo.yaml"
 LEARNING_RATE = 2.5e-4
 """That of the demo."""
 FACTOR = 5
-POLL_S = 5.0
-OPEN = ("accepted", "running")
 HYPOTHESIS = (
     "The demo's learning rate is too conservative, and its policy is limited by the number of"
     " different training tasks: five times the rate, or many more tasks, raise held-out pass@1 by"
@@ -48,10 +45,10 @@ def main() -> int:
         pairs = [each for setting in settings for each in ("--set", setting)]
         sweep = ["sweep", str(options.spec), "--experiment", options.key, "--arm", arm]
         sweep += ["--role", role, "--seeds", options.seeds, *pairs]
-        _experiment([*sweep, "--retry"] if options.retry else sweep)
-    states = _wait(options)
-    print(_cli(["experiment", "show", options.key]).stdout)
-    print(_cli(["experiment", "report", options.key, "--out", str(options.out)]).stdout)
+        experiment([*sweep, "--retry"] if options.retry else sweep)
+    states = wait(options.key, options.timeout_h)
+    print(cli(["experiment", "show", options.key]).stdout)
+    print(cli(["experiment", "report", options.key, "--out", str(options.out)]).stdout)
     return 0 if set(states) == {"done"} else 1
 
 
@@ -83,7 +80,7 @@ def _configurations(options: argparse.Namespace) -> list[tuple[str, str, list[st
 
 def _create(options: argparse.Namespace) -> None:
     """Create the experiment, or leave the one of an earlier start as it is."""
-    if _cli(["experiment", "show", options.key, "--json"], check=False).returncode == 0:
+    if cli(["experiment", "show", options.key, "--json"], check=False).returncode == 0:
         return
     command = ["create", options.key, "--title", "Rate and data of the demo"]
     command += ["--hypothesis", HYPOTHESIS]
@@ -94,42 +91,7 @@ def _create(options: argparse.Namespace) -> None:
         "--change",
         "data.train_tasks_per_env=few tasks are seen again and again; many are hardly seen twice",
     ]
-    _experiment(command)
-
-
-def _wait(options: argparse.Namespace) -> Counter[str]:
-    """Wait until every run has ended; return the numbers of runs by state."""
-    deadline = time.monotonic() + 3600.0 * options.timeout_h
-    shown = ""
-    while True:
-        runs = _experiment(["show", options.key])["runs"]
-        states = Counter(run["state"] for run in runs)
-        line = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-        if line != shown:
-            print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
-            shown = line
-        if not any(states[state] for state in OPEN):
-            return states
-        if time.monotonic() > deadline:
-            raise SystemExit(f"after {options.timeout_h:g} h: {line}")
-        time.sleep(POLL_S)
-
-
-def _experiment(command: list[str]) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(_cli(["experiment", *command, "--json"]).stdout)
-    return answer
-
-
-def _cli(command: list[str], *, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "hillclimb.cli", *command],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if check and done.returncode:
-        raise SystemExit(f"hillclimb {' '.join(command)}: {done.stderr.strip()}")
-    return done
+    experiment(command)
 
 
 if __name__ == "__main__":

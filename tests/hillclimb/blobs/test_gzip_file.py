@@ -55,7 +55,9 @@ def test_from_64_mib_on_a_file_may_not_unpack_to_far_more_than_its_size() -> Non
 
 
 @pytest.mark.parametrize(
-    "data", [b"no gzip", gzip.compress(b"one\ntwo\n")[:-9], gzip.compress(b"one")[:-1] + b"?"]
+    "data",
+    [b"no gzip", gzip.compress(b"one\ntwo\n")[:-9], gzip.compress(b"one")[:-1] + b"?"],
+    ids=["no gzip", "cut off", "wrong length"],
 )
 def test_what_is_torn_or_no_gzip_is_damaged(data: bytes) -> None:
     with pytest.raises(GzipDamaged, match="is damaged"):
