@@ -27,6 +27,14 @@ STATEMENT_TIMEOUT_S = 30
 must not block the API's threads, one after the other."""
 PROBE_TIMEOUT_S = 2
 """Limit of connecting, and of a statement, where only readiness waits for the answer."""
+LOST_NETWORK = {
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+}
+"""The kernel ends a connection on which nothing was acknowledged for 10 s (ms), or whose other side
+answers none of three probes (s): by itself it would let a request wait for a quarter of an hour."""
 IDLE_IN_TRANSACTION_S = 60
 """PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
 SCHEMA_REVISION = "1028"
@@ -133,7 +141,11 @@ class Database:
             pool_size=POOL_SIZE,
             max_overflow=MAX_OVERFLOW,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": _options(timeouts)},
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "options": _options(timeouts),
+                **LOST_NETWORK,
+            },
         )
         self._probes = create_engine(
             url,

@@ -166,3 +166,14 @@ def test_every_foreign_key_has_an_index(emptied: Migrated) -> None:
     """Without one, each row that is deleted reads all rows that may name it."""
     with emptied.database.transaction() as session:
         assert session.scalars(text(UNINDEXED)).all() == []
+
+
+def test_a_connection_whose_network_is_gone_ends_within_seconds(emptied: Migrated) -> None:
+    """Loopback loses no packet: this reads what the kernel was asked for."""
+    with emptied.database.transaction() as session:
+        driver = session.connection().connection.driver_connection
+        assert driver is not None
+        with socket.socket(fileno=os.dup(driver.fileno())) as wire:
+            assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+            assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10

@@ -18,11 +18,23 @@ from typing import Any
 import yaml
 
 from hillclimb.stack.system.binaries import valkey_program
+from tests.e2e.compose.wire import Wire
 from tests.structure.dockerfile import Stage, stages
 
 ROOT = Path(__file__).resolve().parents[3]
 STAGES = stages((ROOT / "Dockerfile").read_text())
 IMAGE_UID = 10001
+CONTROL = ("api", "worker", "beat")
+WIRED = (
+    ("api", "postgres"),
+    ("worker", "postgres"),
+    ("api", "valkey"),
+    ("worker", "valkey"),
+    ("beat", "valkey"),
+    ("runner", "api"),
+    ("trainer", "api"),
+)
+"""Who speaks to whom: each pair has a wire of its own."""
 VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(?::([-?])([^}]*))?\}")
 
 
@@ -64,10 +76,12 @@ class Deployment:
 
     folder: Path
     variables: dict[str, str]
-    replaced: dict[str, str]
-    """By text of the compose file (`postgres:5432`): what it is on this machine."""
+    ports: dict[str, int]
+    """On loopback, by the names of `postgres`, `valkey` and `api`."""
     pythons: dict[str, Path]
     """Interpreters by target of the Dockerfile."""
+    wires: dict[tuple[str, str], Wire] = field(default_factory=dict)
+    """By who speaks to whom; a pair without one speaks directly."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def service(self, name: str) -> dict[str, Any]:
@@ -145,6 +159,26 @@ class Deployment:
         if "build" in service and re.fullmatch("(/usr/local/bin/)?python", text):
             return str(self.pythons[service["build"]["target"]])
         text = re.sub(r"^/tmp/", f"{self.folder}/tmp-{name}-", text)
-        for there, here in self.replaced.items():
+        for there, here in self._places(name).items():
             text = text.replace(there, here)
         return text
+
+    def _places(self, name: str) -> dict[str, str]:
+        """What the compose file's names of places are for a service on this machine."""
+        valkey = rf"dir {self.folder}/state\nbind 127.0.0.1\nport {self.ports['valkey']}\n"
+        # The API tells trainers its address: that of the variable is theirs.
+        speaker = "trainer" if name == "api" else name
+        return {
+            "postgres:5432": f"127.0.0.1:{self._port(name, 'postgres')}",
+            "valkey:6379": f"127.0.0.1:{self._port(name, 'valkey')}",
+            "http://api:8710": f"http://127.0.0.1:{self._port(speaker, 'api')}",
+            "127.0.0.1:8710": f"127.0.0.1:{self.ports['api']}",
+            "8710": str(self.ports["api"]),
+            "0.0.0.0": "127.0.0.1",
+            "/var/lib/hillclimb": str(self.folder / "state"),
+            r"dir /data\n": valkey,
+        }
+
+    def _port(self, speaker: str, to: str) -> int:
+        wire = self.wires.get((speaker, to))
+        return wire.port if wire else self.ports[to]

@@ -7,9 +7,6 @@ command of the compose file; everything else starts with its command, its variab
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +15,9 @@ import psutil
 import psycopg
 import pytest
 
-from hillclimb.stack.servers.postgres import PostgresServer
-from hillclimb.stack.servers.valkey import answers_ping
 from hillclimb.stack.system.poll import wait_until
-from hillclimb.stack.system.ports import find_free
-from tests.e2e.compose.deployment import IMAGE_UID, ROOT, Deployment, example_variables
-from tests.fixtures.postgres import UNSAFE_BUT_FAST, launch, stop
+from tests.e2e.compose.deployment import CONTROL, IMAGE_UID, Deployment
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("HILLCLIMB_E2E") != "1", reason="minutes long: `make e2e` runs it"
-)
-
-IMAGE_PYTHON = ROOT / ".venv-image/bin/python"
-TRAINER_PACKAGES = next((ROOT / ".venv-trainer/lib").glob("python3.*/site-packages"))
-CONTROL = ("api", "worker", "beat")
 DEADLINE_S = 240.0
 SPEC: dict[str, Any] = {
     "name": "as composed",
@@ -41,89 +27,6 @@ SPEC: dict[str, Any] = {
     "rollout": {"n_samples_per_prompt": 4},
     "schedule": {"total_steps": 1, "train_batch_size": 2, "mini_batch_size": 2},
 }
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders as the image makes them: of its user, open to nobody else."""
-    assert IMAGE_PYTHON.exists(), "tests/e2e/compose/install_image.sh makes it"
-    assert shutil.which("setpriv"), "util-linux has it"
-    made = tmp_path_factory.mktemp("compose").resolve()
-    for name in ("state", "home"):
-        (made / name).mkdir(mode=0o700)
-    if os.geteuid() == 0:
-        # Whoever may not pass a folder above cannot be given one inside it.
-        for above in (made, *made.parents[:2]):
-            above.chmod(0o755)
-        for each in (made, made / "state", made / "home"):
-            os.chown(each, IMAGE_UID, IMAGE_UID)
-    return made
-
-
-def trainer_python(folder: Path) -> Path:
-    """The image's Python with the trainer's packages; that of `.venv-trainer` may be root's own."""
-    script = folder / "trainer-python"
-    path = f"PYTHONPATH={ROOT}:{TRAINER_PACKAGES}"
-    script.write_text(f'#!/bin/sh\n{path} exec {IMAGE_PYTHON.resolve()} "$@"\n')
-    script.chmod(0o755)
-    return script
-
-
-@pytest.fixture(scope="module")
-def deployment(folder: Path) -> Iterator[Deployment]:
-    variables = example_variables(secrets.token_hex(16))
-    ports = {name: find_free() for name in ("postgres", "valkey", "api")}
-    server = PostgresServer(
-        directory=folder / "pg",
-        port=ports["postgres"],
-        password=variables["POSTGRES_PASSWORD"],
-        settings=UNSAFE_BUT_FAST,
-        durable=False,
-    )
-    folder.chmod(0o777)  # the embedded server becomes a user of its own
-    server.initialise()
-    postgres = launch(
-        server.command(), cwd=server.data, log=folder / "postgres.log", account=server.account
-    )
-    running = Deployment(
-        folder=folder,
-        variables=variables,
-        replaced={
-            "postgres:5432": f"127.0.0.1:{ports['postgres']}",
-            "valkey:6379": f"127.0.0.1:{ports['valkey']}",
-            "http://api:8710": f"http://127.0.0.1:{ports['api']}",
-            "127.0.0.1:8710": f"127.0.0.1:{ports['api']}",
-            "8710": str(ports["api"]),
-            "0.0.0.0": "127.0.0.1",
-            "/var/lib/hillclimb": str(folder / "state"),
-            r"dir /data\n": rf"dir {folder}/state\nbind 127.0.0.1\nport {ports['valkey']}\n",
-        },
-        pythons={"api": IMAGE_PYTHON, "worker": IMAGE_PYTHON, "trainer": trainer_python(folder)},
-    )
-    try:
-        assert wait_until(server.ready, deadline_s=30.0)
-        running.start("valkey")
-        password = variables["VALKEY_PASSWORD"]
-        assert wait_until(lambda: answers_ping(ports["valkey"], password), deadline_s=30.0)
-        assert running.start("migrate").wait(DEADLINE_S) == 0, running.log("migrate")
-        for name in CONTROL:
-            running.start(name)
-        assert wait_until(lambda: running.health("api") == 0, deadline_s=60.0), running.log("api")
-        running.start("runner")
-        yield running
-    finally:
-        running.stop()
-        stop(postgres)
-
-
-@pytest.fixture
-def http(deployment: Deployment) -> Iterator[httpx.Client]:
-    key = deployment.variables["HILLCLIMB_BOOTSTRAP_KEY"]
-    url = deployment.replaced["http://api:8710"]
-    with httpx.Client(
-        base_url=url, headers={"Authorization": f"Bearer {key}"}, trust_env=False
-    ) as client:
-        yield client
 
 
 def test_a_run_trains(deployment: Deployment, http: httpx.Client) -> None:
@@ -185,10 +88,3 @@ def test_what_connects_to_the_database_may_change_no_table(deployment: Deploymen
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
-
-
-def test_all_end_when_they_are_asked_to(deployment: Deployment) -> None:
-    """The last test: exit codes of what ended by itself or by SIGTERM, and nothing killed."""
-    codes = deployment.stop()
-    assert set(codes) == {"valkey", "migrate", *CONTROL, "runner"}
-    assert -9 not in codes.values(), codes
