@@ -11,6 +11,7 @@ from hillclimb.stats.paired import MAX_EXACT_BITS, mcnemar_exact, sign_flip_p_va
 from hillclimb.stats.pass_rate import (
     Dimension,
     count_tasks,
+    exact_pass_at_k,
     group_counts,
     mean_pass_at_k,
     pass_at_k,
@@ -321,11 +322,21 @@ def test_a_score_of_a_rollout_that_failed_is_no_grade() -> None:
 @pytest.mark.parametrize("passed", [False, True])
 def test_a_count_with_its_missing_rollouts_graded_is_that_of_the_same_task(passed: bool) -> None:
     scores = [1.0, 0.0, None, None]
-    found = [row("t000", score, sample=at, held_out=True) for at, score in enumerate(scores)]
+    found = [
+        row("t000", score, sample=at, held_out=True).model_copy(update={"difficulty": 2})
+        for at, score in enumerate(scores)
+    ]
     (count,) = count_tasks(found, pass_threshold=1.0)
     expected = replace(count, num_graded=4, num_passed=1 + 2 * passed, num_missing=0)
     assert count.with_missing(passed=passed) == expected
     assert (count.task_key, count.env_key, count.template) == ("t000", "booking", "held")
+
+
+def test_the_exact_rate_is_a_fraction() -> None:
+    assert exact_pass_at_k(4, 1, 2) == Fraction(1, 2)
+    assert exact_pass_at_k(8, 2, 4) == Fraction(55, 70)
+    with pytest.raises(ValueError, match="undefined"):
+        exact_pass_at_k(4, 5, 1)
 
 
 def test_the_mean_alone_is_that_of_the_rate() -> None:

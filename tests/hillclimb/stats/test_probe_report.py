@@ -249,6 +249,26 @@ def test_two_words_that_the_missing_outcome_decides_between_are_inconclusive() -
     assert verdict_of([row("booking-000", None), *found[1:]]) is ProbeVerdict.INCONCLUSIVE
 
 
+def test_missing_passes_of_hopeless_tasks_could_be_signal() -> None:
+    """Four of 40 groups would be mixed if their missing rollout had passed."""
+    found = rows([0] * 40)
+    assert verdict_of(found) is ProbeVerdict.HOPELESS
+    for task in range(4):
+        found[8 * task] = row(f"booking-{task:03d}", None)
+    assert verdict_of(found) is ProbeVerdict.INCONCLUSIVE
+
+
+def test_what_was_seen_counts_beside_what_is_missing() -> None:
+    """No group is mixed. If all missing ones had passed, ten of 40 would be, and if failed too."""
+    found = rows([8] * 20 + [0] * 20)
+    for task in (*range(10), *range(20, 30)):
+        found[8 * task] = row(f"booking-{task:03d}", None)
+    assert verdict_of(found) is ProbeVerdict.INCONCLUSIVE
+    for filled in (0.0, 1.0):
+        whole = [row(each.task_key, filled) if each.score is None else each for each in found]
+        assert verdict_of(whole) is ProbeVerdict.INFORMATIVE
+
+
 def test_an_interval_that_begins_at_the_border_is_worthwhile_and_one_that_ends_there_may_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,6 +25,11 @@ def test_the_tail_of_students_t_is_that_of_its_closed_forms(t: float) -> None:
     assert student_upper_tail(t, 4.0) == pytest.approx(four, abs=1e-12)
 
 
+def test_a_quarter_of_the_tail_with_a_hundred_degrees_begins_where_the_tables_say() -> None:
+    assert student_upper_tail(0.676951, 100.0) == pytest.approx(0.25, abs=1e-6)
+    assert student_upper_tail(-0.676951, 100.0) == pytest.approx(0.75, abs=1e-6)
+
+
 def test_the_tail_with_many_degrees_of_freedom_is_the_normal_one() -> None:
     assert student_upper_tail(1.959963984540054, 1e7) == pytest.approx(0.025, abs=1e-7)
 
