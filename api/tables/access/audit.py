@@ -218,7 +218,12 @@ def record_refusal(
         return
     after = {"why": why[:MAX_VALUE_CHARS], "address": origin.address, "times": number}
     identity = subject.id if subject is not None else None
-    change = {"table": "refused_keys", "id": identity, "action": "refused", "before": {}}
+    change: dict[str, Any] = {
+        "table": "refused_keys",
+        "id": identity,
+        "action": "refused",
+        "before": {},
+    }
     session.add(
         AuditRecord(
             id=new_id("aud"),
