@@ -163,6 +163,7 @@ class EndedSession(Created, Base):
 
     sha256: Mapped[str] = mapped_column(primary_key=True)
     """Of the cookie."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
     expires_at: Mapped[datetime] = mapped_column(index=True)
 
 

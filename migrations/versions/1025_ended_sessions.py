@@ -18,13 +18,18 @@ def upgrade() -> None:
     op.create_table(
         "ended_sessions",
         sa.Column("sha256", sa.String(), nullable=False),
+        sa.Column("project_id", sa.String(), nullable=False),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column(
             "created_at", sa.DateTime(timezone=True), server_default=sa.func.now(), nullable=False
         ),
+        sa.ForeignKeyConstraint(
+            ["project_id"], ["projects.id"], name=op.f("fk_ended_sessions_project_id_projects")
+        ),
         sa.PrimaryKeyConstraint("sha256", name=op.f("pk_ended_sessions")),
     )
-    op.create_index(op.f("ix_ended_sessions_expires_at"), "ended_sessions", ["expires_at"])
+    for column in ("project_id", "expires_at"):
+        op.create_index(op.f(f"ix_ended_sessions_{column}"), "ended_sessions", [column])
 
 
 def downgrade() -> None:

@@ -218,7 +218,12 @@ def record_refusal(
         return
     after = {"why": why[:MAX_VALUE_CHARS], "address": origin.address, "times": number}
     identity = subject.id if subject is not None else None
-    change: dict[str, Any] = {"table": "refused_keys", "id": identity, "action": "refused"}
+    change: dict[str, Any] = {
+        "table": "refused_keys",
+        "id": identity,
+        "action": "refused",
+        "before": {},
+    }
     session.add(
         AuditRecord(
             id=new_id("aud"),
@@ -229,7 +234,7 @@ def record_refusal(
             route=origin.route,
             target=identity,
             request_id=origin.request_id,
-            changes=[change | {"before": {}, "after": after}],
+            changes=[change | {"after": after}],
         )
     )
 

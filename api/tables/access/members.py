@@ -156,9 +156,9 @@ def sign_in(session: Session, identity: ConfirmedIdentity, *, now: datetime) -> 
     return person
 
 
-def end_session(session: Session, ended: BrowserSession) -> None:
-    """End one browser session; idempotent."""
-    row = {"sha256": ended.sha256, "expires_at": ended.expires_at}
+def end_session(session: Session, project_id: str, ended: BrowserSession) -> None:
+    """End one browser session of a project; idempotent."""
+    row = {"sha256": ended.sha256, "project_id": project_id, "expires_at": ended.expires_at}
     session.execute(insert(EndedSession).values(**row).on_conflict_do_nothing())
 
 

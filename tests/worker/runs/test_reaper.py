@@ -64,7 +64,8 @@ def test_sessions_that_were_signed_out_are_forgotten_once_their_cookies_expire(
 ) -> None:
     ended = BrowserSession(sha256="0" * 64, expires_at=sim.now + timedelta(seconds=60))
     with sim.context.database.transaction() as session:
-        end_session(session, ended)
+        ensure_key(session, "k" * 40, name="k", scopes=())
+        end_session(session, DEFAULT_PROJECT, ended)
     assert reaper.sweep(sim.context, now=sim.now).num_sessions == 0
     sim.advance(61)
     assert reaper.sweep(sim.context, now=sim.now).num_sessions == 1

@@ -200,7 +200,7 @@ def logout(request: Request, services: ServicesDep) -> Response:
         if caller.key_id is None and caller.person_id is not None:
             end_sessions(session, caller.person_id, now=now)
         elif caller.session is not None:
-            end_session(session, caller.session)
+            end_session(session, caller.project_id, caller.session)
         record_session(session, caller, "deleted", origin_of(request, "POST /logout"))
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(COOKIE)
