@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,14 @@ from trainer.tinker_server.model.base import BaseModel
 from trainer.tinker_server.model.samplers import SamplerPool
 from trainer.tinker_server.settings import TinkerServerSettings
 from trainer.tinker_server.unnamed import UnnamedWeights
+
+PLACE_POLL_S = 1.0
+"""Pause between two looks for a free place (seconds)."""
+PLACE_WAIT_S = 300.0
+"""Longest wait for a place (seconds); the SDK's call goes on waiting meanwhile."""
+UNHEARD_POLLS = 30
+"""Looks after which a client without a heartbeat gives its place to one that waits; the SDK sends
+one every 10 s."""
 
 
 @dataclass(slots=True)
@@ -46,6 +54,7 @@ class TinkerService:
         self.context = min(settings.max_context or self.base.context, self.base.context)
         self.disk = Disk(settings.state_dir)
         self.jobs = FutureTable()
+        self._making = asyncio.Lock()
         self._unnamed = UnnamedWeights(self.disk, max_bytes=settings.max_unnamed_bytes)
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
@@ -92,17 +101,16 @@ class TinkerService:
         model_id = f"{body.session_id}:train:{body.model_seq_id}"
 
         async def make() -> Result:
-            self._end_silent_sessions()
-            if self._num_adapters() >= self.settings.max_models:
-                raise Busy(
-                    f"maximum number of LoRA adapters ({self.settings.max_models}) reached: one is"
-                    " free again when its client ends, or was silent for"
-                    f" {self.settings.session_timeout_s:g} s"
-                )
             seed = lora.seed if lora.seed is not None else secrets.randbits(31)
-            session.adapters[model_id] = await asyncio.to_thread(
-                Adapter, self.base, layers, seed=seed
-            )
+            async for has_place in self._waiting_for_place(session):
+                # One at a time: drawing the factors seeds torch's one generator.
+                async with self._making:
+                    if not has_place():
+                        continue
+                    session.adapters[model_id] = await asyncio.to_thread(
+                        Adapter, self.base, layers, seed=seed
+                    )
+                break
             record = ModelRecord(
                 model_id=model_id,
                 base_model=body.base_model,
@@ -113,7 +121,8 @@ class TinkerService:
             self.disk.add_model(record)
             return {"model_id": model_id, "type": "create_model"}
 
-        return self.jobs.queue(("create", model_id), make, owner=body.session_id)
+        # Beside the queue: whoever waits for a place keeps nobody else waiting.
+        return self.jobs.start(("create", model_id), make, owner=body.session_id)
 
     def unload_model(self, body: wire.OfModel) -> str:
         """Remove a model from memory; its checkpoints stay."""
@@ -286,6 +295,38 @@ class TinkerService:
             " restarted; create a new one and load its last checkpoint"
         )
 
+    async def _waiting_for_place(self, session: _Session) -> AsyncIterator[Callable[[], bool]]:
+        """Yield a check for a free place, at once and then every `PLACE_POLL_S`.
+
+        The SDK does not end a session when its process ends. A client that sends no heartbeat while
+        this one waits, for `UNHEARD_POLLS`, therefore loses its places.
+
+        Raises:
+            Busy: the places stay taken, or are the session's own.
+        """
+        limit = self.settings.max_models
+        beats = {name: each.heartbeat_at for name, each in self._sessions.items()}
+        polls = 0
+        while True:
+            self._end_silent_sessions()
+            yield lambda: self._num_adapters() < limit
+            if len(session.adapters) >= limit or polls * PLACE_POLL_S >= PLACE_WAIT_S:
+                raise Busy(
+                    f"maximum number of LoRA adapters ({limit}) reached: one is free again when its"
+                    " client unloads it or ends"
+                )
+            await asyncio.sleep(PLACE_POLL_S)
+            polls += 1
+            # Polls and not seconds: no heartbeat is read while a computation blocks the loop.
+            if polls >= UNHEARD_POLLS:
+                self._end_unheard(beats, but=session)
+
+    def _end_unheard(self, beats: Mapping[str, float], *, but: _Session) -> None:
+        """End sessions that have places and whose last heartbeat is still that of `beats`."""
+        for name, each in list(self._sessions.items()):
+            if each is not but and each.adapters and beats.get(name) == each.heartbeat_at:
+                self._end_session(name, "its client was silent while another one waited")
+
     def _num_adapters(self) -> int:
         return sum(len(session.adapters) for session in self._sessions.values())
 
@@ -293,13 +334,13 @@ class TinkerService:
         latest = self._clock() - self.settings.session_timeout_s
         silent = [name for name, each in self._sessions.items() if each.heartbeat_at < latest]
         for name in silent:
-            del self._sessions[name]
-            self._unnamed.end(name)
-            self.jobs.end(
-                name,
-                f"session {name} has ended: its client was silent for longer than"
-                f" {self.settings.session_timeout_s:g} s",
-            )
+            seconds = self.settings.session_timeout_s
+            self._end_session(name, f"its client was silent for longer than {seconds:g} s")
+
+    def _end_session(self, name: str, why: str) -> None:
+        del self._sessions[name]
+        self._unnamed.end(name)
+        self.jobs.end(name, f"session {name} has ended: {why}")
 
 
 def _owner(name: str) -> str:

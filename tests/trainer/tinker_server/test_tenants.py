@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
 import pytest
 import tinker
 import torch
@@ -9,7 +14,7 @@ from tinker import types
 
 from tests.trainer.fixtures.tiny import VOCAB
 from tests.trainer.tinker_server.test_protocol import IDS, WAIT
-from tests.trainer.workers.tinker.server.local import KEY, NAME
+from tests.trainer.workers.tinker.server.local import KEY, NAME, tinker_server, write_model
 from trainer.engines.torch.decoder import Decoder
 
 PROMPT = types.ModelInput.from_ints(IDS[:8])
@@ -92,3 +97,43 @@ def test_a_reference_sampler_outlives_the_samplers_of_later_steps(
     for _ in range(12):
         training.save_weights_and_get_sampling_client()
     assert reference.compute_logprobs(PROMPT).result(WAIT) == before
+
+
+def test_a_client_waits_for_a_place_and_gets_that_of_one_that_is_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK ends no session: a process that has ended, however, just falls silent."""
+    monkeypatch.setattr("trainer.tinker_server.service.PLACE_POLL_S", 0.02)
+    with (
+        tinker_server(write_model(tmp_path / "model"), tmp_path / "state", max_models=2) as url,
+        httpx.Client(base_url=f"{url}/api/v1", headers={"X-API-Key": KEY}) as http,
+    ):
+
+        def post(path: str, **body: object) -> dict[str, str]:
+            answer: dict[str, str] = http.post(path, json=body).json()
+            return answer
+
+        def create(session: str, number: int) -> dict[str, str]:
+            job = post(
+                "/create_model",
+                session_id=session,
+                model_seq_id=number,
+                base_model=NAME,
+                lora_config={"rank": 2},
+            )
+            return post("/retrieve_future", request_id=job["request_id"])
+
+        alive, ended, late = [post("/create_session", sdk_version="0")["session_id"] for _ in "abc"]
+        for each in (alive, ended):
+            assert create(each, 0)["type"] == "create_model"
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(create, late, 0)
+            while not waiting.done():
+                assert "type" in post("/session_heartbeat", session_id=alive)
+                time.sleep(0.05)
+        assert waiting.result()["type"] == "create_model"
+        assert http.post("/session_heartbeat", json={"session_id": ended}).status_code == 404
+        # One that has all places itself would wait for itself.
+        post("/unload_model", model_id=f"{alive}:train:0")
+        assert create(late, 1)["type"] == "create_model"
+        assert "maximum number of LoRA adapters (2)" in create(late, 2)["error"]

@@ -206,6 +206,8 @@ def test_a_model_rank_or_context_that_the_server_has_not_is_refused_with_what_it
 def test_a_full_server_has_until_the_deadline_for_a_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # A server that refuses at once, as SkyRL does.
+    monkeypatch.setattr("trainer.tinker_server.service.PLACE_WAIT_S", 0.0)
     write_model(tmp_path / "model")
     with tinker_server(tmp_path / "model", tmp_path / "state", max_models=1) as url:
         first = open_service(url)
