@@ -25,7 +25,7 @@ STATEMENT_TIMEOUT_S = 30
 must not block the API's threads, one after the other."""
 IDLE_IN_TRANSACTION_S = 60
 """PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
-SCHEMA_REVISION = "1028"
+SCHEMA_REVISION = "1029"
 """The Alembic revision that this code requires, or one that descends from it."""
 OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
 """Revisions of the tables before 2026-11-23: no migration leads from them to this version."""

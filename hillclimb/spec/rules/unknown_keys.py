@@ -74,6 +74,6 @@ def _without(value: Any, path: KeyPath) -> Any:  # noqa: ANN401 (any JSON)
     first, *rest = path
     if not rest:
         return {key: inner for key, inner in value.items() if key != first}
-    copy = list(value) if isinstance(value, list) else dict(value)
+    copy: Any = list(value) if isinstance(value, list) else dict(value)
     copy[first] = _without(copy[first], tuple(rest))
     return copy
