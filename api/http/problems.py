@@ -85,6 +85,7 @@ from api.runs.errors import (
     NothingToResume,
     RunError,
     RunImported,
+    RunnerNameInUse,
     RunnerNotFound,
     RunNotFound,
     SpecOutdated,
@@ -245,6 +246,9 @@ KINDS: dict[type[Exception], Kind] = {
     UnknownToken: _kind(HTTPStatus.UNAUTHORIZED, "unknown_token", "The token is not valid"),
     UnsupportedSchema: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "unsupported_schema", "The event schema is not accepted"
+    ),
+    RunnerNameInUse: _kind(
+        HTTPStatus.CONFLICT, "runner_name_in_use", "Another runner has that name"
     ),
     RunnerNotFound: _kind(HTTPStatus.NOT_FOUND, "runner_not_found", "No such runner"),
     IdempotencyKeyReused: _kind(

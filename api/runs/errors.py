@@ -18,6 +18,7 @@ RunError
 ├── UnsupportedSchema      events of a schema version that is not accepted
 ├── GuardTripNotFound      the guard has no such episode
 ├── RunnerNotFound         no such runner in the caller's project
+├── RunnerNameInUse        another runner has that name, or is that runner
 └── CursorRejected         no cursor of this service, or of a list with other filters
 """
 
@@ -117,6 +118,10 @@ class UnsupportedSchema(RunError):
 
 class RunnerNotFound(RunError):
     """No such runner in the caller's project: it must register again."""
+
+
+class RunnerNameInUse(RunError):
+    """Another runner of the project has that name, or that registration."""
 
 
 class CursorRejected(RunError):

@@ -6,6 +6,7 @@ locked a run never waits for a runner, and one that has written an attempt never
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -15,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from api.runs import store
 from api.runs.deadlines import RUNNER_LEASE_S
-from api.runs.errors import AttemptNotFound, RunnerNotFound, SpecOutdated
+from api.runs.errors import AttemptNotFound, RunnerNameInUse, RunnerNotFound, SpecOutdated
 from api.runs.queue_class import QueueClass, has_queue_class
 from api.runs.status import AttemptState, RunStatus
 from api.runs.stored_spec import spec_of
@@ -38,10 +39,19 @@ from hillclimb.protocol.launch import (
 from hillclimb.spec.rules.unknown_keys import keys_at_default
 
 
-def register(session: Session, project_id: str, body: RegisterRunner, *, now: datetime) -> Runner:
+def register(
+    session: Session,
+    project_id: str,
+    body: RegisterRunner,
+    *,
+    now: datetime,
+    identity: str | None = None,
+) -> Runner:
     """Create or take over the runner of that name, with a fresh lease.
 
-    Ends its attempts that the request does not list.
+    Ends its attempts that the request does not list. `identity` is the caller's token, of which the
+    hash is stored. Raises RunnerNameInUse for the name of another runner that lives, or of which an
+    attempt has not ended.
     """
     names = {"project_id": project_id, "name": body.name}
     facts = {
@@ -51,13 +61,24 @@ def register(session: Session, project_id: str, body: RegisterRunner, *, now: da
         "registered_at": now,
         "lease_until": now + timedelta(seconds=RUNNER_LEASE_S),
     }
+    identity_hash = _hash_of(identity)
     # One statement: two concurrent first registrations create one runner, and lock it.
-    statement = insert(Runner).values(id=new_id("rnr"), **names, **facts)
-    runner_id = session.scalar(
-        statement.on_conflict_do_update(index_elements=[*names], set_=facts).returning(Runner.id)
+    statement = insert(Runner).values(
+        id=new_id("rnr"), identity_hash=identity_hash, **names, **facts
     )
+    statement = statement.on_conflict_do_update(index_elements=[*names], set_=names)
+    runner_id = session.scalar(statement.returning(Runner.id))
     runner = session.get_one(Runner, runner_id, populate_existing=True)
     claimed = store.attempts_of_runner(session, runner.id)
+    if not _is_own(runner, identity_hash) and (claimed or runner.lease_until > now):
+        raise RunnerNameInUse(
+            f"Another runner of the project is named {body.name!r}: give this one a name of its own"
+            " (HILLCLIMB_RUNNER_NAME). Where that runner has lost its state directory, its name is"
+            f" free once its attempts have ended and it was silent for {RUNNER_LEASE_S:g} s."
+        )
+    runner.identity_hash = identity_hash
+    for name, value in facts.items():
+        setattr(runner, name, value)
     _end_lost(session, [attempt for attempt in claimed if attempt.id not in body.attempts], now=now)
     for attempt in claimed:
         if attempt.id in body.attempts:
@@ -65,13 +86,31 @@ def register(session: Session, project_id: str, body: RegisterRunner, *, now: da
     return runner
 
 
-def get_runner(session: Session, project_id: str, runner_id: str) -> Runner:
-    """Return the runner, locked; raises RunnerNotFound."""
+def get_runner(
+    session: Session, project_id: str, runner_id: str, *, identity: str | None = None
+) -> Runner:
+    """Return the runner, locked.
+
+    Raises RunnerNotFound, and RunnerNameInUse where the runner is known by another `identity`.
+    """
     query = select(Runner).where(Runner.id == runner_id, Runner.project_id == project_id)
     runner = session.scalar(query.with_for_update(key_share=True))
     if runner is None:
         raise RunnerNotFound(f"There is no runner {runner_id!r}: register again.")
+    if not _is_own(runner, _hash_of(identity)):
+        raise RunnerNameInUse(f"Another runner is {runner.name}: register again.")
     return runner
+
+
+def _hash_of(identity: str | None) -> str | None:
+    return None if identity is None else attempts.hash_token(identity)
+
+
+def _is_own(runner: Runner, identity_hash: str | None) -> bool:
+    """Return True for the runner's own token, and for any caller where it never gave one."""
+    if runner.identity_hash is None:
+        return True
+    return hmac.compare_digest(runner.identity_hash, identity_hash or "")
 
 
 def heartbeat(

@@ -74,6 +74,11 @@ class BootstrapClaim(WireMessage):
     """Nonce of a further node's process, which may repeat its claim; others of its rank may not."""
 
 
+RUNNER_IDENTITY = "Hillclimb-Runner-Identity"
+"""Header of all requests of a runner: a random token of its own, by which it is known again. Older
+runners send none, and older services do not read it."""
+
+
 class RegisterRunner(WireMessage):
     """Registration of a runner; the same name replaces its former registration."""
 

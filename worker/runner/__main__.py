@@ -18,6 +18,7 @@ from hillclimb.process.sweep import Sweeper
 from hillclimb.process.tail_upload import TailUploader
 from worker.runner.client import ServiceClient
 from worker.runner.errors import RunnerMisconfigured, RunnerRunning, TokenRefused
+from worker.runner.identity import own_identity
 from worker.runner.journal import RunnerJournal
 from worker.runner.runner import Runner
 from worker.runner.secrets import AttemptSecrets
@@ -50,7 +51,9 @@ def make_runner(settings: RunnerSettings) -> Runner:
     secrets = AttemptSecrets(settings.own_dir / "secrets")
     return Runner(
         settings=settings,
-        client=ServiceClient(settings.api_url, settings.token),
+        client=ServiceClient(
+            settings.api_url, settings.token, identity=own_identity(settings.own_dir)
+        ),
         table=TrainerTable(launcher, RunnerJournal(settings.own_dir / "attempts"), secrets),
         uploader=TailUploader.at(settings.blobs_url, Redactor.of(os.environ)),
         sweeper=Sweeper(settings.host, dict(os.environ)),

@@ -8,6 +8,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from hillclimb.protocol.launch import (
+    RUNNER_IDENTITY,
     EndReport,
     Heartbeat,
     HeartbeatReply,
@@ -36,12 +37,12 @@ class ServiceClient:
     Each raises ServiceUnreachable, TokenRefused, RunnerUnknown or ServiceRefused.
     """
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, *, identity: str) -> None:
         # A proxy from the environment must not intercept requests to a service on loopback.
         self._http = httpx.Client(
             base_url=url,
             timeout=TIMEOUT,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {token}", RUNNER_IDENTITY: identity},
             trust_env=not httpx.URL(url).host.startswith(("127.", "localhost")),
         )
 
@@ -88,7 +89,7 @@ def _check(path: str, answer: httpx.Response) -> None:
         raise ServiceUnreachable(message)
     if status in (401, 403):
         raise TokenRefused(message)
-    if _code(answer) in ("runner_not_found", "runner_gone"):
+    if _code(answer) in ("runner_not_found", "runner_gone", "runner_name_in_use"):
         raise RunnerUnknown(message)
     raise ServiceRefused(message)
 

@@ -26,6 +26,8 @@ from hillclimb.protocol.payloads.runs import (
 )
 from hillclimb.stats.conclusion import EvalFigures
 
+_NOTHING_YET = {"cost": None, "result": None, "conclusion": None}
+
 
 def summarise_run(run: Run, result: EvalFigures | None = None) -> RunSummary:
     """Return the summary of a run, for lists; with a result if one was computed."""
@@ -34,12 +36,16 @@ def summarise_run(run: Run, result: EvalFigures | None = None) -> RunSummary:
 
 def describe_run(session: Session, run: Run) -> RunPayload:
     """Return a run in full: with its attempts and, while it waits, its queue position."""
+    more: dict[str, Any] = {"queue": _queue(session, run), "attempts": [], "spec": run.spec}
+    if run.attempt == 0 and run.origin is None:
+        # Before the first attempt there is nothing else to read.
+        return RunPayload.model_validate(_facts(run) | more | _NOTHING_YET)
     attempts: list[Attempt] = list(store.list_attempts(session, run.id))
-    more = {"queue": _queue(session, run), "attempts": attempts, "spec": run.spec}
     cost = forecast_of_run(session, run, now=utc_now())
     result = result_of_run(session, run)
     outcome = {"result": result, "conclusion": conclusion_of_run(session, run, result)}
-    return RunPayload.model_validate({**_facts(run), **more, "cost": cost, **outcome})
+    more |= {"attempts": attempts, "cost": cost}
+    return RunPayload.model_validate({**_facts(run), **more, **outcome})
 
 
 def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:

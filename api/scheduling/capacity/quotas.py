@@ -24,13 +24,15 @@ BUSY = tuple(s.value for s in RunStatus if s not in WAITING | TERMINAL | {RunSta
 def refuse_submission(session: Session, project_id: str, *, now: datetime) -> None:
     """Raise QuotaExceeded if the project may not submit another run now."""
     limits = lock_quotas(session, project_id).limits
-    if _count(session, project_id, is_waiting()) >= limits["queued_runs"]:
+    num_waiting = _count(session, project_id, is_waiting(), up_to=limits["queued_runs"])
+    if num_waiting >= limits["queued_runs"]:
         raise QuotaExceeded(
             f"The project's quota of {limits['queued_runs']} queued runs is used up: wait until one"
             " starts, cancel one, or ask the operator for more.",
             retry_after_s=QUEUE_RETRY_S,
         )
-    if _count(session, project_id, _is_recent(now)) >= limits["submissions_per_hour"]:
+    most = limits["submissions_per_hour"]
+    if _count(session, project_id, _is_recent(now), up_to=most) >= most:
         raise QuotaExceeded(
             f"The project's quota of {limits['submissions_per_hour']} submissions per hour is used"
             " up: submit later, or ask the operator for more.",
@@ -64,9 +66,16 @@ def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, 
     }
 
 
-def _count(session: Session, project_id: str, condition: ColumnElement[bool]) -> int:
-    query = select(func.count()).select_from(Run)
-    return session.scalar(query.where(Run.project_id == project_id, condition)) or 0
+def _count(
+    session: Session,
+    project_id: str,
+    condition: ColumnElement[bool],
+    *,
+    up_to: int | None = None,
+) -> int:
+    """Return how many runs of the project meet the condition; stop counting at `up_to`."""
+    which = select(Run.id).where(Run.project_id == project_id, condition).limit(up_to)
+    return session.scalar(select(func.count()).select_from(which.subquery())) or 0
 
 
 def _is_recent(now: datetime) -> ColumnElement[bool]:

@@ -224,6 +224,8 @@ class Runner(Base):
     slots: Mapped[int]
     """Number of trainers at once."""
     hostname: Mapped[str]
+    identity_hash: Mapped[str | None]
+    """SHA-256 of the token that the runner keeps in its state directory; null for one without."""
     draining: Mapped[bool]
     """True while it stops: it claims no attempts."""
     lease_until: Mapped[datetime]

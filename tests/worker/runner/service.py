@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from hillclimb.protocol.launch import LaunchPlan, RunnerCommand
+from hillclimb.protocol.launch import RUNNER_IDENTITY, LaunchPlan, RunnerCommand
 from hillclimb.spec.data import DataSpec
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.training.checkpoints import CheckpointSpec
@@ -50,6 +50,7 @@ class ScriptedService:
         self.plans: list[LaunchPlan] = []
         self.commands: list[RunnerCommand] = []
         self.registrations: list[dict[str, Any]] = []
+        self.identities: list[str] = []
         self.heartbeats: list[dict[str, Any]] = []
         self.ends: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
@@ -71,6 +72,8 @@ class ScriptedService:
             def do_POST(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length) or b"{}")
+                if self.path == "/v1/runners":
+                    service.identities.append(self.headers.get(RUNNER_IDENTITY, ""))
                 if not self.path.startswith("/v1/ingest") and not self._token_fits():
                     return self._answer(401, {"code": "invalid_key", "detail": "wrong token"})
                 return self._answer(*service.answer(self.path, body))

@@ -273,6 +273,19 @@ def test_runner_the_service_forgot_registers_again(bench: Bench, service: Script
     bench.until(lambda: len(service.registrations) == 2)
 
 
+def test_a_restarted_runner_has_the_identity_that_it_had(
+    bench: Bench, service: ScriptedService
+) -> None:
+    bench.start()
+    bench.until(lambda: len(service.registrations) == 1)
+    bench.kill_runner()
+    bench.start()
+    bench.until(lambda: len(service.registrations) == 2)
+    first, second = service.identities
+    assert (first, len(first) >= 32) == (second, True)
+    assert (bench.state / "runner" / "identity").stat().st_mode & 0o777 == 0o600
+
+
 def test_full_disk_ends_the_attempt_with_a_sentence(bench: Bench, service: ScriptedService) -> None:
     attempt_dir: AttemptDir = bench.attempt_dir(RUN, 1)
     attempt_dir.path.mkdir(parents=True)
