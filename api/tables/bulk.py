@@ -23,7 +23,7 @@ from api.tables.base import Base
 Row: TypeAlias = Mapping[str, Any]
 MAX_STATEMENTS = 500
 """Texts of statements that are kept: which columns have one value differs between batches."""
-_DIALECT = postgresql.dialect()
+_DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _QUOTE = _DIALECT.identifier_preparer.quote
 
 
