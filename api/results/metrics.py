@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sqlalchemy import ColumnElement, ScalarSelect, func, select
-from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy import ColumnElement, ScalarSelect, Text, bindparam, func, select, text
+from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
 from sqlalchemy.orm import Session
 
 from api.tables import Metric
@@ -22,12 +22,102 @@ class MetricFilters:
     """Patterns with `*`, `?` and `[...]`; selects names that match any of them."""
     from_step: int | None = None
     to_step: int | None = None
+    max_points: int | None = None
+    """Points of a series; null is all of them."""
+
+
+_DECODINGS = text(
+    """
+    WITH RECURSIVE series(name, decoding) AS (
+        SELECT each.name, next.decoding FROM unnest(:names) AS each(name), LATERAL (
+            SELECT min(decoding) AS decoding FROM metrics
+            WHERE run_id = :run_id AND metrics.name = each.name
+        ) AS next
+        UNION ALL
+        SELECT series.name, next.decoding FROM series, LATERAL (
+            SELECT min(decoding) AS decoding FROM metrics
+            WHERE run_id = :run_id AND metrics.name = series.name
+                AND metrics.decoding > series.decoding
+        ) AS next
+        WHERE series.decoding IS NOT NULL
+    )
+    SELECT name, decoding FROM series WHERE decoding IS NOT NULL ORDER BY name, decoding
+    """
+).bindparams(bindparam("names", type_=ARRAY(Text)))
+"""The decodings of each name, each found in the index as the next after the last."""
+_THINNED = text(
+    """
+    SELECT series.name, series.decoding, point.step, point.attempt, point.value
+    FROM unnest(:names, :decodings) AS series(name, decoding),
+    LATERAL (
+        SELECT step::bigint AS first FROM metrics
+        WHERE run_id = :run_id AND name = series.name AND decoding = series.decoding
+            AND step >= :from_step
+        ORDER BY step LIMIT 1
+    ) AS oldest,
+    LATERAL (
+        SELECT step::bigint AS last FROM metrics
+        WHERE run_id = :run_id AND name = series.name AND decoding = series.decoding
+            AND step <= :to_step
+        ORDER BY step DESC LIMIT 1
+    ) AS newest,
+    generate_series(0, :max_points - 1) AS bucket,
+    LATERAL (
+        SELECT step, attempt, value FROM metrics
+        WHERE run_id = :run_id AND name = series.name AND decoding = series.decoding
+            AND step <= first + (last - first) * bucket / (:max_points - 1)
+            AND step >= CASE bucket WHEN 0 THEN first
+                ELSE first + (last - first) * (bucket - 1) / (:max_points - 1) + 1
+                END
+        ORDER BY step DESC, attempt DESC LIMIT 1
+    ) AS point
+    WHERE first <= last
+    ORDER BY series.name, series.decoding, point.step
+    """
+).bindparams(bindparam("names", type_=ARRAY(Text)), bindparam("decodings", type_=ARRAY(Text)))
+"""The last point of each of `max_points` equal parts of the steps, one look into the index each;
+the first part is the first step alone. An average would read every point: of 20 series of 100,000
+steps, two million."""
+LARGEST_STEP = 2**31 - 1
 
 
 def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[dict[str, Any]]:
-    """Return one series per name and decoding, `points` being `{step, attempt, value}` by step."""
+    """Return one series per name and decoding, `points` being `{step, attempt, value}` by step.
+
+    With `max_points` a series of more steps has the last point of each of so many equal parts, and
+    its first one: points that are stored, with nothing of what lies between them.
+    """
     stored = stored_names(session, run_id)
     names = [n for n in stored if any(fnmatchcase(n, pattern) for pattern in filters.names)]
+    read = _all_points if filters.max_points is None else _thinned_points
+    series: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for name, decoding, step, attempt, value in read(session, run_id, names, filters):
+        points = series.setdefault((name, decoding), [])
+        points.append({"step": step, "attempt": attempt, "value": value})
+    return [
+        {"object": "metric", "name": name, "decoding": decoding, "points": points}
+        for (name, decoding), points in series.items()
+    ]
+
+
+def _thinned_points(
+    session: Session, run_id: str, names: Sequence[str], filters: MetricFilters
+) -> Iterable[Any]:
+    series = session.execute(_DECODINGS, {"run_id": run_id, "names": list(names)}).all()
+    values = {
+        "run_id": run_id,
+        "names": [name for name, _ in series],
+        "decodings": [decoding for _, decoding in series],
+        "from_step": filters.from_step or 0,
+        "to_step": LARGEST_STEP if filters.to_step is None else filters.to_step,
+        "max_points": filters.max_points,
+    }
+    return session.execute(_THINNED, values)
+
+
+def _all_points(
+    session: Session, run_id: str, names: Sequence[str], filters: MetricFilters
+) -> Iterable[Any]:
     query = (
         select(Metric.name, Metric.decoding, Metric.step, Metric.attempt, Metric.value)
         .where(Metric.run_id == run_id, Metric.name.in_(names))
@@ -38,14 +128,7 @@ def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[
         query = query.where(Metric.step >= filters.from_step)
     if filters.to_step is not None:
         query = query.where(Metric.step <= filters.to_step)
-    series: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for name, decoding, step, attempt, value in session.execute(query):
-        points = series.setdefault((name, decoding), [])
-        points.append({"step": step, "attempt": attempt, "value": value})
-    return [
-        {"object": "metric", "name": name, "decoding": decoding, "points": points}
-        for (name, decoding), points in series.items()
-    ]
+    return session.execute(query)
 
 
 def stored_names(session: Session, run_id: str) -> Sequence[str]:

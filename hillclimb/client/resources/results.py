@@ -42,9 +42,23 @@ class Results:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    def metrics(self, run_id: str, *, names: str = "*") -> MetricList:
-        """Return metric series by name pattern (comma-separated globs)."""
-        return self._http.get(MetricList, of_run(run_id, "metrics"), {"names": names})
+    def metrics(
+        self,
+        run_id: str,
+        *,
+        names: str = "*",
+        max_points: int | None = None,
+        from_step: int | None = None,
+        to_step: int | None = None,
+    ) -> MetricList:
+        """Return metric series by name pattern (comma-separated globs).
+
+        With `max_points` (2 to 10,000) a series of more steps is thinned to that many points: its
+        first, and the last one of each of as many equal parts.
+        """
+        steps = {"from_step": from_step, "to_step": to_step}
+        query = {"names": names, "max_points": max_points, **steps}
+        return self._http.get(MetricList, of_run(run_id, "metrics"), query)
 
     def timeline(self, run_id: str, *, step: int | None = None) -> Timeline:
         """Return when the parts of a step took place, or of the whole run, as a trace."""

@@ -6,6 +6,7 @@ const state = JSON.parse(document.getElementById("state").textContent);
 const at = (id) => document.getElementById(id);
 const MAX_CHARTS = 24;
 const MAX_LISTED = 200;
+const MAX_POINTS = 1000; // more than a chart is wide
 const groups = groupNames();
 const address = new URL(location.href);
 const chosen = new Set((address.searchParams.get("names")?.split(",") ?? state.first.map(groupOf)).filter((name) => groups.has(name)));
@@ -50,7 +51,7 @@ function choice(name) {
 
 async function fetchSeries(group) {
   if (series.has(group)) return series.get(group);
-  const query = new URLSearchParams({ names: groups.get(group).slice(0, 12).join(",").replaceAll("[", "[[]") });
+  const query = new URLSearchParams({ names: groups.get(group).slice(0, 12).join(",").replaceAll("[", "[[]"), max_points: MAX_POINTS });
   const lines = await Promise.all(runs.map(async (run, i) => {
     const answer = await fetch(`/v1/runs/${run.id}/metrics?${query}`, { headers: { accept: "application/json" } });
     if (!answer.ok) throw new Error(`the service answered ${answer.status}`);

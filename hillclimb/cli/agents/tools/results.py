@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -17,7 +16,6 @@ from hillclimb.cli.agents.tools.tool import (
     compact,
     facts,
 )
-from hillclimb.protocol.payloads.results.metrics import MetricPoint
 
 EnvKey = Annotated[str, Field(max_length=300)]
 Side = Annotated[str, Field(min_length=1, max_length=120, description="RUN or RUN@STEP.")]
@@ -183,12 +181,12 @@ def signal(call: ToolContext, request: SignalArguments) -> Json:
 
 def metrics(call: ToolContext, request: MetricsArguments) -> Json:
     """Return series of metrics as pairs of step and value, thinned to a bounded number."""
-    payload = call.client.metrics(request.run_id, names=request.names)
+    payload = call.client.metrics(request.run_id, names=request.names, max_points=MAX_POINTS)
     series = [
         {
             "name": each.name,
             "decoding": each.decoding,
-            "points": compact([(point.step, point.value) for point in _thinned(each.points)]),
+            "points": compact([(point.step, point.value) for point in each.points]),
         }
         for each in payload.data[:MAX_SERIES]
     ]
@@ -242,12 +240,6 @@ def trajectory(call: ToolContext, request: TrajectoryArguments) -> Json:
         "turns": turns,
         **({"num_turns_left_out": cut} if cut else {}),
     }
-
-
-def _thinned(points: Sequence[MetricPoint]) -> list[MetricPoint]:
-    """Return at most about `MAX_POINTS` points, the last one among them."""
-    stride = max(1, -(-len(points) // MAX_POINTS))
-    return list(reversed(points[::-1][::stride]))
 
 
 TOOLS = (

@@ -20,6 +20,8 @@ from hillclimb.protocol.payloads.results.metrics import MetricPoint, MetricSerie
 CURVE_WIDTH = 16
 STANDARD_OUTPUT = "-"
 GLOB = set("*?[")
+MAX_DRAWN = 2_000
+"""Points of a series that the list reads."""
 
 
 @main.command()
@@ -28,6 +30,8 @@ GLOB = set("*?[")
 @click.option("--decoding", metavar="NAME", help="Only of `train`, or of this eval decoding.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=40, show_default=True,
               help="Series to print.")  # fmt: skip
+@click.option("--max-points", type=click.IntRange(2, 10_000), metavar="N",
+              help="Thin each series to N points.")  # fmt: skip
 @click.option(
     "--csv",
     "target",
@@ -36,12 +40,13 @@ GLOB = set("*?[")
     help="Write every point of the series to FILE; - is standard output.",
 )
 @command
-def metrics(
+def metrics(  # noqa: PLR0913 (one per option)
     *,
     run_id: str,
     name: str | None,
     decoding: str | None,
     limit: int,
+    max_points: int | None,
     target: Path | None,
     as_json: bool,
 ) -> None:
@@ -49,8 +54,13 @@ def metrics(
 
     Several patterns are separated by commas. docs/metrics.md explains each metric.
     """
+    is_list = target is None and not as_json
+    most = max_points or (MAX_DRAWN if is_list else None)
     with connect() as client:
-        page = client.metrics(run_id, names=_patterns(name))
+        page = client.metrics(run_id, names=_patterns(name), max_points=most)
+        if is_list and len(page.data) == 1 and _may_be_thinned(page.data[0].points, most):
+            # Its lowest and highest value are printed.
+            page = client.metrics(run_id, names=_patterns(name), max_points=max_points)
     series = [each for each in page.data if decoding in (None, each.decoding)]
     if as_json:
         print_json(page.model_copy(update={"data": series}))
@@ -64,6 +74,10 @@ def metrics(
         _print_series(series[:limit])
         if len(series) > limit:
             print_text(f"and {len(series) - limit} more series: --limit, or a NAME", style="dim")
+
+
+def _may_be_thinned(points: Sequence[MetricPoint], max_points: int | None) -> bool:
+    return max_points is not None and points[-1].step - points[0].step >= max_points
 
 
 def _patterns(name: str | None) -> str:
