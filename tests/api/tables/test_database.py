@@ -1,6 +1,7 @@
 """Migrations make exactly the tables that the code declares."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
