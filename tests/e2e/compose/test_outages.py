@@ -17,7 +17,7 @@ from tests.e2e.compose.deployment import WIRED, Deployment
 CUT_S = float(os.environ.get("HILLCLIMB_CUT_S", "15"))
 """Longer than heartbeats and polls, shorter than a lease; the variable tries minutes."""
 RECOVERY_S = 60.0 + CUT_S
-STEPS = 400
+STEPS = 5_000
 """More than the run completes meanwhile: it is cancelled at the end."""
 SPEC: dict[str, Any] = {
     "name": "cut",

@@ -18,9 +18,11 @@ Name = Annotated[str, StringConstraints(pattern=NAME.pattern)]
 MAX_QUOTA = 1_000_000
 Quota = Annotated[int, Field(ge=0, le=MAX_QUOTA, strict=True), WHOLE]
 MAX_GRACE_HOURS = 24 * 30
+_IN_EMAIL = r"[^@\s\x00-\x1f\x7f-\x9f/]"
 Email = Annotated[
-    str, StringConstraints(pattern=r"^[^@\s\x00/]{1,64}@[^@\s\x00/]{1,190}$", max_length=254)
+    str, StringConstraints(pattern=rf"^{_IN_EMAIL}{{1,64}}@{_IN_EMAIL}{{1,190}}$", max_length=254)
 ]
+"""Without blanks and control characters, U+0085 too: it is a blank to some regular expressions."""
 EmailPath = Annotated[Email, Path(examples=["ada@example.org"])]
 
 

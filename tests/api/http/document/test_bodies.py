@@ -51,6 +51,7 @@ def at(moment: str) -> dict[str, str]:
         (SetQuotas, {"queued_runs": 3.0}, {"queued_runs": True}),
         (RegisterRunner, RUNNER | {"slots": 2.0}, RUNNER | {"slots": 65.0}),
         (CreateKey, KEY | at("9998-12-31T23:59:59-12:00"), KEY | at("9999-01-01T00:00:00Z")),
+        (CreateKey, KEY | {"owner": "a@b"}, KEY | {"owner": "a\b@b"}),
         (Exclusion, ENV | at("1970-01-01T00:00:00+14:00"), ENV | at("1969-12-31T23:59:59-12:00")),
         (LintOptions, TOOLS | {"max_input_length": 99}, TOOLS | {"max_input_length": 0.5}),
         (LintOptions, TOOLS | {"max_input_length": 99}, TOOLS),

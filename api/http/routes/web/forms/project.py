@@ -58,8 +58,8 @@ def set_limits_form(
     """Replace the limits of spending and of clusters."""
 
     def act(admin: Principal, fields: Fields) -> Response:
-        names = ("usd", "hours", "max_clusters")
-        filled: dict[str, str] = {name: fields[name] for name in names if name in fields}
+        names: tuple[str, ...] = ("usd", "hours", "max_clusters")
+        filled = {name: fields[name] for name in names if name in fields}
         clusters.set_limits(services, admin, NewLimits.model_validate(_numbers(filled)))
         return lead_back("project", "limits")
 
