@@ -125,6 +125,9 @@ def test_the_ranges_are_those_of_all_pairings(rule: str, counts: dict[str, PassC
     [
         ("40%", "60%", 30),
         ("50%", "50%", 10),
+        ("80%", "20%", 10),
+        ("15%", "5%", 80),
+        ("90%", "98%", 80),
         ("60%", "40%", 40),
         ("90%", "90%", 41),
         ("90%", "95%", 41),
@@ -145,13 +148,16 @@ def test_a_row_of_unknown_size_has_the_words_of_all_its_sizes_and_pairings(
         for counts in printed_row.counts(range(1, max_tasks + 1))
         for num_lost in range(lost_range(counts)[0], lost_range(counts)[1] + 1)
     ]
-    words = [
-        RULES[rule].judge({"a": each.sample()}, Selection(), level=ENVIRONMENTS_LEVEL)["a"].verdict
+    pairings.sort(key=lambda pairing: pairing.p_value)
+    judged = [
+        RULES[rule].judge({"a": each.sample()}, Selection(), level=ENVIRONMENTS_LEVEL)["a"]
         for each in pairings
     ]
     p_values = [each.p_value for each in pairings]
     assert found.p_value == (min(p_values), max(p_values))
-    assert set(found.verdicts) == set(words)
+    assert set(found.verdicts) == {each.verdict for each in judged}
+    ends = [each.p_adjusted for each in (judged[0], judged[-1]) if each.p_adjusted is not None]
+    assert found.p_adjusted == ((min(ends), max(ends)) if rule == "v2" else None)
     lost = [each.num_lost for each in pairings]
     assert found.num_lost == (min(lost), max(lost))
 
