@@ -22,6 +22,7 @@ from hillclimb.stats.verdicts.printed import (
     lost_range,
     possible_counts,
 )
+from hillclimb.stats.verdicts.rule_v2 import VISIBLE_CHANGE
 from hillclimb.stats.verdicts.verdict import (
     FAILING_UP_TO,
     MIN_TASKS,
@@ -206,7 +207,7 @@ def _judge(
 
 def _alike(ordered: Sequence[Pairing]) -> list[list[Pairing]]:
     """Group pairings whose words differ by significance alone, keeping their order."""
-    groups: dict[tuple[bool, bool, bool], list[Pairing]] = {}
+    groups: dict[tuple[bool, bool, bool, bool], list[Pairing]] = {}
     for pairing in ordered:
         counts = pairing.counts
         rates = counts.before / counts.num_tasks, counts.after / counts.num_tasks
@@ -214,6 +215,7 @@ def _alike(ordered: Sequence[Pairing]) -> list[list[Pairing]]:
             counts.num_tasks < MIN_TASKS,
             min(rates) >= SATURATED_FROM,
             rates[1] <= FAILING_UP_TO,
+            abs(counts.after - counts.before) >= VISIBLE_CHANGE * counts.num_tasks,
         )
         groups.setdefault(key, []).append(pairing)
     return list(groups.values())

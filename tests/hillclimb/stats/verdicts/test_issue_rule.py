@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hillclimb.stats.verdicts.issue_rule import (
@@ -105,6 +107,59 @@ def test_small_or_missing_evaluations_need_analysis() -> None:
     nothing = judge_symptom(tasks(40, 20), [])
     assert nothing.why == "no rollout of the later evaluation is known"
     assert judge_symptom([], tasks(40, 20)).why == "no rollout of the earlier evaluation is known"
+
+
+def test_an_unknown_rollout_is_filled_in_once() -> None:
+    known = SymptomCount(
+        env_key="booking", task_key="t", num_known=2, num_showing=1, num_unknown=3,
+        first_shows=False,
+    )  # fmt: skip
+    filled = replace(known, num_known=5, num_unknown=0)
+    assert known.filled(showing=True) == replace(filled, num_showing=4)
+    assert known.filled(showing=False) == filled
+    assert known.filled(showing=None) is known
+    assert filled.filled(showing=True) is filled
+    nothing = replace(known, num_known=0, num_showing=0, first_shows=None)
+    assert nothing.filled(showing=True).first_shows is True
+    assert nothing.filled(showing=False).first_shows is False
+
+
+def test_several_rollouts_of_a_task_count_with_their_share() -> None:
+    """Of both rollouts of 20 tasks one shows it no more: -1/2 each, p = 2 / 2^20."""
+    before = tasks(20, 20, rollouts=2)
+    change = judge_symptom(before, [replace(count, num_showing=1) for count in before])
+    assert (change.delta, change.p_value) == (-0.5, 2 * 0.5**20)
+    assert change.status is IssueStatus.IMPROVED
+
+
+def showing(number: int, which: range) -> list[SymptomCount]:
+    """Of so many tasks these show it."""
+    return [
+        replace(count, num_showing=int(at in which), first_shows=at in which)
+        for at, count in enumerate(tasks(number, 0))
+    ]
+
+
+def test_half_of_the_earlier_share_has_to_be_seen_to_go() -> None:
+    """17 of 50: to see 0.17 go takes 44 tasks, and 0.13, half of the later share, 58.
+
+    If four tasks come as four go, to see 0.17 go takes 87, and if one comes, 0.25 takes 34.
+    """
+    assert judge_symptom(tasks(50, 17), tasks(50, 13)).status is IssueStatus.UNCHANGED
+    exchanged = judge_symptom(showing(50, range(17)), showing(50, range(4, 21)))
+    assert exchanged.status is IssueStatus.NEEDS_ANALYSIS
+    one = judge_symptom(showing(50, range(25)), showing(50, range(1, 26)))
+    assert (one.status, one.delta) == (IssueStatus.UNCHANGED, 0.0)
+    assert judge_symptom(tasks(40, 0), tasks(40, 2)).status is IssueStatus.NEEDS_ANALYSIS
+
+
+def test_what_is_unknown_of_the_earlier_evaluation_counts_too() -> None:
+    """Seven tasks lost it. The six that show it now may have had it before, or may not."""
+    before = tasks(60, 7, unknown=6)
+    change = judge_symptom(before, showing(60, range(54, 60)))
+    assert (change.status, change.p_value) == (IssueStatus.NEEDS_ANALYSIS, 2 * 0.5**7)
+    assert change.why is not None
+    assert change.why.startswith("6 rollouts")
 
 
 def test_a_status_that_unknown_rollouts_could_change_needs_analysis() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from hillclimb.stats.paired import mcnemar_exact
 from hillclimb.stats.pass_rate import TaskCount
-from hillclimb.stats.verdicts.compare import compare
+from hillclimb.stats.verdicts.compare import ENVIRONMENTS_LEVEL, RULES, compare
 from hillclimb.stats.verdicts.pairings import Pairing, judge_printed
 from hillclimb.stats.verdicts.printed import PassCounts, lost_range
-from hillclimb.stats.verdicts.verdict import Verdict
+from hillclimb.stats.verdicts.verdict import Selection, Verdict
 from tests.hillclimb.stats.verdicts.test_printed import row
 
 SEEDS = [
@@ -117,6 +117,56 @@ def test_the_ranges_are_those_of_all_pairings(rule: str, counts: dict[str, PassC
             pytest.approx((min(adjusted), max(adjusted))) if adjusted else None
         )
         assert set(each.verdicts) == {found.verdict for found in all_found}
+
+
+@pytest.mark.parametrize("rule", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("before", "after", "max_tasks"),
+    [
+        ("40%", "60%", 30),
+        ("50%", "50%", 10),
+        ("80%", "20%", 10),
+        ("15%", "5%", 80),
+        ("90%", "98%", 80),
+        ("60%", "40%", 40),
+        ("90%", "90%", 41),
+        ("90%", "95%", 41),
+        ("95%", "90%", 41),
+        ("10%", "5%", 60),
+        ("0%", "80%", 15),
+        ("10%", "30%", 10),
+        ("80%", "100%", 15),
+    ],
+)
+def test_a_row_of_unknown_size_has_the_words_of_all_its_sizes_and_pairings(
+    rule: str, before: str, after: str, max_tasks: int
+) -> None:
+    printed_row = row("a", before, after)
+    (found,) = judge_printed([printed_row], max_tasks=max_tasks, rule=rule).rows
+    pairings = [
+        Pairing(counts, num_lost)
+        for counts in printed_row.counts(range(1, max_tasks + 1))
+        for num_lost in range(lost_range(counts)[0], lost_range(counts)[1] + 1)
+    ]
+    pairings.sort(key=lambda pairing: pairing.p_value)
+    judged = [
+        RULES[rule].judge({"a": each.sample()}, Selection(), level=ENVIRONMENTS_LEVEL)["a"]
+        for each in pairings
+    ]
+    p_values = [each.p_value for each in pairings]
+    assert found.p_value == (min(p_values), max(p_values))
+    assert set(found.verdicts) == {each.verdict for each in judged}
+    ends = [each.p_adjusted for each in (judged[0], judged[-1]) if each.p_adjusted is not None]
+    assert found.p_adjusted == ((min(ends), max(ends)) if rule == "v2" else None)
+    lost = [each.num_lost for each in pairings]
+    assert found.num_lost == (min(lost), max(lost))
+
+
+def test_counts_of_all_rows_have_an_overall_line_that_nobody_printed() -> None:
+    table = judge_printed([row("a", "1/2", "2/2"), row("b", "3/4", "1/4")], max_tasks=30, rule="v1")
+    assert table.rule == "v1"
+    assert table.overall is not None
+    assert (table.overall.name, table.overall.before, table.overall.after) == ("all", "", "")
 
 
 def test_words_that_depend_on_the_number_of_tasks_are_all_named() -> None:

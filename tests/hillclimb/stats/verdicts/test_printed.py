@@ -44,7 +44,7 @@ def test_a_count_stands_for_itself() -> None:
 
 @pytest.mark.parametrize("text", ["", "46.7", "-1%", "4 %", "1e3%", "3/", "4/3", "0/0", "٣%"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(PrintedTableError):
+    with pytest.raises(PrintedTableError, match=r"is neither a share|are not passes of tasks"):
         PrintedRate.parse(text)
 
 
@@ -80,6 +80,7 @@ def test_the_overall_rate_narrows_the_rows() -> None:
     alone = possible_counts(rows, None, max_tasks=6)
     assert alone.rows["a"] == (PassCounts(2, 1, 1), PassCounts(4, 2, 2), PassCounts(6, 3, 3))
     assert alone.totals == (), "nothing says how many tasks there are"
+    assert possible_counts(rows, None, max_tasks=4).totals == (), "two or four of them"
     narrowed = possible_counts(rows, row("all", "25.0%", "50.0%"), max_tasks=6)
     assert narrowed.rows == {"a": (PassCounts(2, 1, 1),), "b": (PassCounts(10, 2, 5),)}
     (total,) = narrowed.totals
@@ -129,7 +130,8 @@ def test_the_narrowed_counts_are_those_of_the_enumeration_of_all_tables() -> Non
 
 
 def test_too_many_sums_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [row("a", "50%", "50%"), row("b", "100%", "100%")]
+    """The row of three counts is added first, then that of six to each."""
+    rows = [row("b", "50%", "50%"), row("a", "100%", "100%")]
     monkeypatch.setattr(printed, "MAX_SUMS", 3 + 3 * 6)
     assert possible_counts(rows, row("all", "80%", "80%"), max_tasks=6).totals
     monkeypatch.setattr(printed, "MAX_SUMS", 3 + 3 * 6 - 1)

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from hillclimb.stats.verdicts.compare import compare_rows
-from hillclimb.stats.verdicts.rule_v1 import decide
-from hillclimb.stats.verdicts.verdict import Selection, Verdict
+from hillclimb.stats.verdicts.rule_v1 import RuleV1, decide
+from hillclimb.stats.verdicts.verdict import PairedSample, Selection, Verdict
 from tests.hillclimb.stats.test_pass_rate import rows
 
 SAME = Fraction(0)
@@ -58,3 +58,17 @@ def test_rule_v1_corrects_nothing() -> None:
     assert (new.rule, new.verdict) == ("v2", Verdict.INCONCLUSIVE)
     assert old.p_value == new.p_value == pytest.approx(2 / 128)
     assert new.p_adjusted == pytest.approx(20 / 128)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 0.5), (0.5, None), (None, None)])
+def test_without_one_of_both_evaluations_there_is_no_verdict(
+    before: float | None, after: float | None
+) -> None:
+    sample = PairedSample(before=before, after=after, differences=(UP,) * 20)
+    judged = RuleV1().judge({"a": sample}, Selection(), level=0.05)
+    assert judged["a"].verdict is Verdict.NO_EVAL
+
+
+def test_each_direction_has_half_of_five_percent_whatever_else_is_compared() -> None:
+    selection = Selection(num_candidates=4)
+    assert RuleV1().one_sided_level(selection, level=0.1, num_samples=3) == 0.025

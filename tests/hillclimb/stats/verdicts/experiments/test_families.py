@@ -8,7 +8,7 @@ import random
 import pytest
 
 from hillclimb.stats.intervals import CONFIDENCE_Z, interval, wilson
-from hillclimb.stats.pass_rate import TaskCount
+from hillclimb.stats.pass_rate import TaskCount, pass_rate
 from hillclimb.stats.verdicts.experiments.families import (
     Runs,
     family_change,
@@ -66,6 +66,9 @@ def test_no_freedom_has_no_quantile() -> None:
 def test_a_single_run_has_the_interval_of_its_tasks() -> None:
     figure = family_rate([run([1, 0, 1, 1])])
     assert (figure.value, figure.num_tasks, figure.covers_seeds) == (0.75, 4, False)
+    rate = pass_rate(run([1, 0, 1, 1]))
+    assert (figure.low, figure.high) == (rate.low, rate.high)
+    assert family_rate([run([2, 1, 0, 0], graded=2)], k=2).value == 0.5
     assert family_rate([]).value is None
     assert family_change([run([1])], []).value is None
 

@@ -65,6 +65,33 @@ def test_the_projection_of_a_rise_by_hand() -> None:
     assert ends == pytest.approx((0.5 - 1.9599640 / 6.0, 0.5 + 1.9599640 / 6.0))
 
 
+def test_tasks_gained_and_lost_make_a_change_harder_to_show() -> None:
+    """Five of ten gained and five lost: with one more of each, all twelve changed."""
+    first, last = shares(*[1] * 5, *[0] * 5), shares(*[0] * 5, *[1] * 5)
+    chance = improvement_chance(
+        [(0, first), (2, first), (4, last)], last_step=6, one_sided_level=0.01
+    )
+    assert chance is not None
+    assert (chance.change, chance.projected) == (0.0, pytest.approx(0.0))
+    assert chance.needed == pytest.approx(2.3263479 * math.sqrt(0.1))
+
+
+def test_the_newer_half_of_seven_evaluations_is_four() -> None:
+    """Rates 0.5, 0.2, 0.2, and then 0.2, 0.3, 0.4, 0.5: on to 0.9 four steps later.
+
+    The lines of the three tasks that begin to pass leave 0.3, 0.2 and 0.3: variance (0.4 + 0.5) /
+    12. The last step is 5.5 from the middle of the four: the error is
+    sqrt(0.075 * (1 + 1/4 + 30.25 / 5) / 10).
+    """
+    numbers = (5, 2, 2, 2, 3, 4, 5)
+    evaluations = [(step, shares(*[1] * n, *[0] * (10 - n))) for step, n in enumerate(numbers)]
+    chance = improvement_chance(evaluations, last_step=10, one_sided_level=LEVEL)
+    assert chance is not None
+    assert chance.projected == pytest.approx(0.4)
+    error = math.sqrt(0.075 * 7.3 / 10)
+    assert chance.projected_high - chance.projected == pytest.approx(1.9599640 * error)
+
+
 def test_a_change_of_more_than_all_tasks_needs_no_more_than_all_of_them() -> None:
     """The rate falls from 1 to 0, and on to -1/2 at the last step: a change of -3/2."""
     half = shares(*[1] * 5, *[0] * 5)
