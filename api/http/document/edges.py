@@ -49,7 +49,7 @@ def _edges(path: str, operation: Mapping[str, Any], access: Access) -> Iterator[
     if access in SCOPE_OF:
         yield from (KINDS[error] for error in (NotAuthenticated, NotAllowed, RateExceeded))
     if access is Access.ATTEMPT:
-        yield from (KINDS[NotAuthenticated], KINDS[UnknownToken])
+        yield from (KINDS[error] for error in (NotAuthenticated, UnknownToken, RateExceeded))
     if parameters or path.startswith("/v1/"):
         yield INVALID
     if parameters or "requestBody" in operation:
