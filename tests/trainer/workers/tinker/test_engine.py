@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +16,15 @@ from tinker import types
 from hillclimb.environment.errors import SampleUnusable
 from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
 from tests.trainer.learners.recorded import batch
-from tests.trainer.workers.tinker.server.local import make_learner
+from tests.trainer.workers.tinker.server.local import (
+    make_learner,
+    open_service,
+    port_of,
+    tinker_server,
+    write_model,
+)
 from trainer.engines.canary import canary_gap
-from trainer.errors import EngineError, SpecError
+from trainer.errors import EngineError, LearnerError, SpecError
 from trainer.types import Sample, SamplingParams
 from trainer.workers.tinker.engine import TinkerEngine
 from trainer.workers.tinker.service import TinkerService
@@ -179,3 +187,34 @@ async def test_an_answer_that_cannot_be_trained_on_is_no_sample(
     with pytest.raises(SampleUnusable, match=said):
         await draw(engine)
     assert engine.stats().num_sampled_tokens == 0
+
+
+FOUR = replace(PARAMS, max_new_tokens=4, stop_token_ids=())
+
+
+async def draw_for(engine: TinkerEngine, *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        await engine.sample([1, 2, 3], FOUR, session="a", prefix_key="a")
+
+
+async def test_a_server_that_was_started_again_ends_sampling_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sampling sessions outlive it, so that samples alone would never tell."""
+    monkeypatch.setattr("trainer.workers.tinker.watch.PERIOD_S", 0.05)
+    write_model(tmp_path / "model")
+    with tinker_server(tmp_path / "model", tmp_path / "state") as url:
+        service = await asyncio.to_thread(open_service, url)
+        learner = await asyncio.to_thread(make_learner, service)
+        engine = TinkerEngine(timeout_s=60.0, max_length=200, check=service.watch.check)
+        engine.take(await learner.sampling_client(), 0)
+        sample = await engine.sample([1, 2, 3], FOUR, session="a", prefix_key="a")
+        assert len(sample.token_ids) == 4
+    # While nobody answers, the model may still be there.
+    await asyncio.sleep(0.3)
+    service.watch.check()
+    with tinker_server(tmp_path / "model", tmp_path / "state", port=port_of(url)):
+        with pytest.raises(LearnerError, match="the model in training is lost"):
+            await draw_for(engine, seconds=30.0)
+        await asyncio.to_thread(service.close)
