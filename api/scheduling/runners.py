@@ -133,6 +133,7 @@ def claim(
         ingest_url=ingest_url,
         spec=spec,
         resume_from=attempt.resume_from,
+        manifests=attempts.manifests(session, run, spec),
         secrets=secrets,
         traceparent=attempts.trace_claim(session, run, attempt, now=now),
     )
