@@ -203,7 +203,7 @@ async def _train(
                 on_blocked=lambda timeout: _exit_blocked(options.dir, journal, progress, timeout),
             )
             _add_tracking(context, options.environ)
-            await check_provider(context.spec)
+            await check_provider(context.spec, options.dir)
             with stop.interrupts():
                 work = build_work(context)
             progress.work = work
