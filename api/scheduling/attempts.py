@@ -27,13 +27,14 @@ from api.scheduling import queue
 from api.scheduling.capacity import slots
 from api.scheduling.finalize import finalize_attempt
 from api.scheduling.provisioning import GiveUp, can_provision
-from api.tables import Attempt, Cluster, Run, RunEvent
+from api.tables import Attempt, Checkpoint, Cluster, Run, RunEvent
 from api.tables.ids import new_id
 from hillclimb.process import tracing
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import Action, EndReport
 from hillclimb.protocol.rundir import checkpoint_name, run_key
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.model import checkpoint_source
 
 TOKEN_PREFIX = "hca_"  # noqa: S105 (a prefix, not a secret)
 
@@ -275,6 +276,23 @@ def report_end(
 def hash_token(token: str) -> str:
     """Return the SHA-256 of a token, as stored."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def manifests(session: Session, run: Run, spec: RunSpec) -> dict[str, str]:
+    """Return the digests of the manifests that the run's attempt may open, by blob key.
+
+    These are the run's own checkpoints, and those that its spec resumes or starts from. Whoever can
+    write to the store can replace files and manifest there, but not what the database says of them.
+    """
+    own = select(Checkpoint).where(Checkpoint.run_id == run.id, Checkpoint.deleted_at.is_(None))
+    known = list(session.scalars(own))
+    for source in (spec.lineage.resumed_from, checkpoint_source(spec.model.source)):
+        if source is not None and source.step is not None and source.attempt is not None:
+            named = store.find_checkpoint(
+                session, run.project_id, source.run_id, step=source.step, attempt=source.attempt
+            )
+            known += [] if named is None else [named]
+    return {run_key(each.run_id, each.path): each.manifest_sha256 for each in known}
 
 
 def _resume_point(session: Session, run: Run, spec: RunSpec) -> tuple[str | None, int]:

@@ -174,6 +174,7 @@ def claim(
         spec=spec,
         at_default=keys_at_default(spec),
         resume_from=attempt.resume_from,
+        manifests=attempts.manifests(session, run, spec),
         secrets=secrets,
         traceparent=attempts.trace_claim(session, run, attempt, now=now),
     )

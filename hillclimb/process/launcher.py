@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,10 +58,14 @@ class Launcher:
     sends there. None: all, because the service has chosen them already."""
 
     def prepare(self, plan: LaunchPlan) -> AttemptDir:
-        """Create the attempt's directory with its spec. Raises OSError."""
+        """Create the attempt's directory with spec and digests. Raises OSError."""
         attempt_dir = self.directory(plan.run_id, plan.attempt)
         attempt_dir.path.mkdir(parents=True, exist_ok=True)
         attempt_dir.spec.write_text(plan.spec.model_dump_json(indent=2))
+        if plan.manifests is None:
+            attempt_dir.manifests.unlink(missing_ok=True)
+        else:
+            attempt_dir.manifests.write_text(json.dumps(plan.manifests, indent=1))
         return attempt_dir
 
     def start(self, plan: LaunchPlan, attempt_dir: AttemptDir) -> TrainerProcess:

@@ -15,6 +15,9 @@ from hillclimb.protocol.rundir import AttemptDir
 
 SWEEP_S = 45.0
 """Longer than the sweep's own deadline."""
+LATE_S = (30.0, 120.0, 600.0)
+"""When an ended attempt is swept again (seconds after its end): a platform may carry out a creation
+after the first sweep, and its instance then has no other owner."""
 PROVIDERS_WITH_INSTANCES = ("fleet",)
 """Providers whose episodes create instances on a platform."""
 log = logging.getLogger(__name__)
@@ -28,10 +31,10 @@ class Sweeper:
     environment: Mapping[str, str] = field(repr=False)
     withheld: frozenset[str] = WITHHELD_VARIABLES
 
-    def sweep(self, attempt_dir: AttemptDir) -> None:
-        """Delete an attempt's instances. A failure is only logged: idle instances expire anyway."""
-        if not _has_instances(attempt_dir):
-            return
+    def sweep(self, attempt_dir: AttemptDir) -> bool:
+        """Delete an attempt's instances; return False, and log why, where some may be left."""
+        if not has_instances(attempt_dir):
+            return True
         command = (
             *(self.host.trainer_python, "-m", "trainer.envs.sweep"),
             *("--run-dir", str(attempt_dir.run_dir), "--attempt", str(attempt_dir.attempt)),
@@ -51,17 +54,21 @@ class Sweeper:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             log.warning("attempt %s was not swept: %s", attempt_dir.path, error)
-            return
+            return False
         if done.returncode:
             log.warning(
                 "attempt %s was not swept: %s", attempt_dir.path, done.stderr.strip()[-500:]
             )
-        else:
-            log.info("swept attempt %s: %s", attempt_dir.path, done.stdout.strip())
+            return False
+        log.info("swept attempt %s: %s", attempt_dir.path, done.stdout.strip())
+        return True
 
 
-def _has_instances(attempt_dir: AttemptDir) -> bool:
-    """Read the provider alone, without validation: an update may no longer accept the spec."""
+def has_instances(attempt_dir: AttemptDir) -> bool:
+    """Tell whether an attempt's episodes create instances on a platform.
+
+    The provider alone is read, without validation: an update may no longer accept the spec.
+    """
     try:
         provider = json.loads(attempt_dir.spec.read_bytes())["environment"]["provider"]
     except (OSError, ValueError, LookupError, TypeError):

@@ -36,6 +36,9 @@ class LaunchPlan(WireMessage):
     spec: RunSpec
     resume_from: str | None = None
     """Blob key of a complete checkpoint (its directory), or null for a fresh start."""
+    manifests: dict[str, str] | None = None
+    """SHA-256 (hex) of the manifest of each checkpoint that the attempt may open, by blob key, as
+    the service's database has it. Null: a service that does not tell, and nothing is compared."""
     command: tuple[str, ...] = ("-m", "trainer", "run")
     """Arguments for the data plane's Python; the launcher adds paths."""
     secrets: dict[str, str] = Field(default_factory=dict, repr=False)

@@ -22,6 +22,7 @@ from hillclimb.protocol.end_reasons import ReasonCode
 NodeFile = Literal["plan", "stop", "claim", "alive", "end"]
 TagPart = Literal["rollouts", "prompts"]
 SPEC = "spec.json"
+MANIFESTS = "manifests.json"
 EVENTS = "events.jsonl"
 LOG = "trainer.log"
 PID = "pid.json"
@@ -82,6 +83,11 @@ class AttemptDir:
     def log(self) -> Path:
         """Standard output and error of the trainer."""
         return self.path / LOG
+
+    @property
+    def manifests(self) -> Path:
+        """Digests of the checkpoints that the attempt may open; absent where nobody knows them."""
+        return self.path / MANIFESTS
 
     @property
     def pid(self) -> Path:

@@ -20,6 +20,7 @@ os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
 FORKED = (
     "jobs/train/test_bit_exact_resume.py",
     "envs/fleet/instances/test_lifetime.py",
+    "envs/fleet/instances/test_kills.py",
     "learners/test_two_ranks.py",
     "benchmarks/test_gpu_benchmark.py",
     "jobs/test_process.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,6 +29,9 @@ class AttemptContext:
     clock: Clock
     resume_from: str | None
     """Blob key of the complete checkpoint to resume from, of this run or another."""
+    manifests: Mapping[str, str] | None = None
+    """SHA-256 (hex) of the manifests of the checkpoints that may be opened, by blob key, as the
+    service has them; None without a service: nothing is compared then."""
     on_blocked: Callable[[StepTimeout], None] = lambda _: None
     """Called from another thread when the event loop hangs; see `Watchdog`."""
     startup: StartupPhases = field(init=False, repr=False)

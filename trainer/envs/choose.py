@@ -5,6 +5,7 @@ from __future__ import annotations
 from hillclimb.environment.base import EnvProvider
 from hillclimb.minifleet.faults import Faults
 from hillclimb.process.lazy_imports import gc_paused_import
+from hillclimb.protocol.rundir import AttemptDir
 from hillclimb.spec.environment.environment import FaultSpec
 from hillclimb.spec.run import RunSpec
 from trainer.envs.minifleet import MinifleetProvider
@@ -36,8 +37,10 @@ def choose_provider(
     return _minifleet(spec)
 
 
-async def check_provider(spec: RunSpec) -> None:
+async def check_provider(spec: RunSpec, own: AttemptDir | None = None) -> None:
     """Check that the environments' platform responds, before anything is loaded for it.
+
+    What the run's earlier attempts than `own` left on it is deleted.
 
     Raises:
         SpecError: it refuses us, or must not be asked.
@@ -46,7 +49,7 @@ async def check_provider(spec: RunSpec) -> None:
     if spec.environment.provider == "fleet":
         from trainer.envs.fleet.sweep import check_platform  # noqa: PLC0415 - as above
 
-        await check_platform(spec)
+        await check_platform(spec, own=own)
     if spec.environment.provider == "openenv":
         from trainer.envs.openenv.provider import check_servers  # noqa: PLC0415 - as above
 

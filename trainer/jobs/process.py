@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from hillclimb.blobs.base import BlobStore, StoreError, StoreRefused
 from hillclimb.blobs.locate import open_store
@@ -199,10 +199,11 @@ async def _train(
                 stop=stop,
                 clock=clock,
                 resume_from=_checkpoint_key(options, store),
+                manifests=_read_manifests(options.dir.manifests),
                 on_blocked=lambda timeout: _exit_blocked(options.dir, journal, progress, timeout),
             )
             _add_tracking(context, options.environ)
-            await check_provider(context.spec)
+            await check_provider(context.spec, options.dir)
             with stop.interrupts():
                 work = build_work(context)
             progress.work = work
@@ -298,6 +299,20 @@ def _read_spec(path: Path) -> RunSpec:
     except ValidationError as error:
         problems = (f"{item.pointer or '/'}: {item.message}" for item in explain(error))
         raise SpecError("; ".join(problems)) from error
+
+
+def _read_manifests(path: Path) -> dict[str, str] | None:
+    """Read the digests that the launcher wrote; None where it wrote none.
+
+    Raises:
+        SpecError: the file is no such list: without it nothing would be compared.
+    """
+    try:
+        return TypeAdapter(dict[str, str]).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise SpecError(f"the digests at {path} cannot be read: {error}") from error
 
 
 def _checkpoint_key(options: ProcessOptions, store: BlobStore) -> str | None:

@@ -156,7 +156,7 @@ def _channel(session: Session, cluster: Cluster, attempt: Attempt, run: Run) -> 
 
 def _plan(session: Session, run: Run, attempt: Attempt) -> NodePlan | None:
     """Return the plan of a node that cannot reach the API; None for one that can."""
-    plan = node_plan(run, attempt)
+    plan = node_plan(session, run, attempt)
     traceparent = scheduled_traceparent(session, run, attempt)
     return None if reaches_api(plan.spec) else plan.model_copy(update={"traceparent": traceparent})
 

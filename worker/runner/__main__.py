@@ -9,17 +9,19 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from hillclimb.process import tracing
 from hillclimb.process.launcher import Launcher
-from hillclimb.process.redactor import Redactor
+from hillclimb.process.redactor import Redactor, with_secrets
 from hillclimb.process.sweep import Sweeper
 from hillclimb.process.tail_upload import TailUploader
 from worker.runner.client import ServiceClient
 from worker.runner.errors import RunnerMisconfigured, RunnerRunning, TokenRefused
 from worker.runner.identity import own_identity
 from worker.runner.journal import RunnerJournal
+from worker.runner.late_sweeps import EndedAttempt, LateSweeps
 from worker.runner.runner import Runner
 from worker.runner.secrets import AttemptSecrets
 from worker.runner.settings import RunnerSettings
@@ -49,6 +51,13 @@ def make_runner(settings: RunnerSettings) -> Runner:
     """Create a runner with its dependencies."""
     launcher = Launcher(settings.host, dict(os.environ), secret_hosts=settings.secret_hosts)
     secrets = AttemptSecrets(settings.own_dir / "secrets")
+    sweeper = Sweeper(settings.host, dict(os.environ))
+
+    def sweep(ended: EndedAttempt) -> bool:
+        variables = with_secrets(sweeper.environment, secrets.get(ended.attempt_id))
+        attempt_dir = launcher.directory(ended.run_id, ended.attempt)
+        return replace(sweeper, environment=variables).sweep(attempt_dir)
+
     return Runner(
         settings=settings,
         client=ServiceClient(
@@ -56,7 +65,8 @@ def make_runner(settings: RunnerSettings) -> Runner:
         ),
         table=TrainerTable(launcher, RunnerJournal(settings.own_dir / "attempts"), secrets),
         uploader=TailUploader.at(settings.blobs_url, Redactor.of(os.environ)),
-        sweeper=Sweeper(settings.host, dict(os.environ)),
+        sweeper=sweeper,
+        late_sweeps=LateSweeps(settings.own_dir / "sweeps", sweep, secrets.remove),
     )
 
 

@@ -17,7 +17,7 @@ from hillclimb.process import tracing
 from hillclimb.process.exit_report import attempt_end
 from hillclimb.process.identity import kill_marked
 from hillclimb.process.redactor import Redactor, with_secrets
-from hillclimb.process.sweep import Sweeper
+from hillclimb.process.sweep import Sweeper, has_instances
 from hillclimb.process.tail_upload import TailUploader
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import EndReport, Heartbeat, RegisteredRunner, RegisterRunner
@@ -31,6 +31,7 @@ from worker.runner.errors import (
     TokenRefused,
 )
 from worker.runner.journal import ClaimedAttempt
+from worker.runner.late_sweeps import LateSweeps
 from worker.runner.settings import RunnerSettings
 from worker.runner.trainer_table import TrainerTable
 
@@ -52,6 +53,7 @@ class Runner:
     table: TrainerTable
     uploader: TailUploader
     sweeper: Sweeper
+    late_sweeps: LateSweeps
     stopping: bool = False
     _registered: RegisteredRunner | None = None
     _register_again: bool = True
@@ -66,6 +68,7 @@ class Runner:
         Raises TokenRefused when the service does not know our token.
         """
         self.table.recover()
+        self.late_sweeps.load()
         while not self.stopping:
             self._tick(draining=False)
             time.sleep(TICK_S)
@@ -75,6 +78,7 @@ class Runner:
         alive.touch()
         self.table.poll()
         self._finish_exited()
+        self.late_sweeps.poll()
         self._every("register", RETRY_S, self._register)
         if self._registered is None:
             return
@@ -99,6 +103,7 @@ class Runner:
             self.table.kill(attempt_id)
         self._tick_until(lambda: not self.table.journal.all(), REPORT_GRACE_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self.late_sweeps.close()
 
     def _tick_until(self, done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -119,7 +124,9 @@ class Runner:
                 self._finishing[attempt_id] = task
             elif self._finishing[attempt_id].done():
                 end = self._finishing.pop(attempt_id).result()
-                self.table.finish(entry, end)
+                if has_instances(self.table.launcher.directory(entry.run_id, entry.attempt)):
+                    self.late_sweeps.add(attempt_id, entry.run_id, entry.attempt)
+                self.table.finish(entry, end, keeps_secrets=attempt_id in self.late_sweeps)
                 self._due.pop("report", None)
 
     def _read_end(

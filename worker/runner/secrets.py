@@ -1,4 +1,4 @@
-"""The secrets of a runner's attempts, on its disk until their ends are recorded.
+"""The secrets of a runner's attempts, on its disk until they have ended and are swept.
 
 A restarted runner needs them for a trainer that it adopts: to redact the rest of its log, and to
 delete what the trainer left on a platform.

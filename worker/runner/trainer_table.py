@@ -102,15 +102,19 @@ class TrainerTable:
             trainer.stop_requested = True
             trainer.process.kill()
 
-    def finish(self, entry: ClaimedAttempt, end: EndReport) -> None:
-        """Record an attempt's end, and kill the processes that its trainer left."""
+    def finish(self, entry: ClaimedAttempt, end: EndReport, *, keeps_secrets: bool = False) -> None:
+        """Record an attempt's end, and kill the processes that its trainer left.
+
+        `keeps_secrets`: its platform is still to be swept with them.
+        """
         if num_left := kill_marked(self.launcher.host.own_dir, entry.attempt_id):
             log.warning("killed %d processes that attempt %s left", num_left, entry.attempt_id)
         try:
             self.journal.put(entry.model_copy(update={"end": end}))
         except OSError as error:
             log.warning("the end of attempt %s is only in memory: %s", entry.attempt_id, error)
-        self.secrets.remove(entry.attempt_id)
+        if not keeps_secrets:
+            self.secrets.remove(entry.attempt_id)
         self.exited.pop(entry.attempt_id, None)
 
     def _record_stop(self, attempt_id: str) -> None:

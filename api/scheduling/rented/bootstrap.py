@@ -99,7 +99,7 @@ def claim(
         run, attempt, token = admit(session, body.attempt_id, body.nonce, now=now)
     except AttemptNotFound as error:
         raise UnknownToken(str(error)) from error
-    plan = node_plan(run, attempt)
+    plan = node_plan(session, run, attempt)
     reachable = reaches_api(plan.spec)
     values = secrets.read(session, run, plan.spec, now=now)
     more: dict[str, object] = {"attempt_token": token, "secrets": values}
@@ -131,7 +131,7 @@ def admit(
     return run, attempt, token
 
 
-def node_plan(run: Run, attempt: Attempt) -> NodePlan:
+def node_plan(session: Session, run: Run, attempt: Attempt) -> NodePlan:
     """Return the plan of a node, without its secrets; raises SpecOutdated."""
     spec = spec_of(run)
     return NodePlan(
@@ -143,6 +143,7 @@ def node_plan(run: Run, attempt: Attempt) -> NodePlan:
         spec=spec,
         at_default=keys_at_default(spec),
         resume_from=attempt.resume_from,
+        manifests=attempts.manifests(session, run, spec),
     )
 
 
@@ -170,7 +171,7 @@ def _share(
     if members.get(str(body.rank), body.member) != body.member:
         raise AttemptSuperseded(f"Another process of node {body.rank} has the secrets: exit.")
     cluster.bootstrapped_members = members | {str(body.rank): body.member}
-    plan = node_plan(run, attempt)
+    plan = node_plan(session, run, attempt)
     return plan.model_copy(update={"secrets": secrets.read(session, run, plan.spec, now=now)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -72,6 +73,26 @@ def test_a_runner_names_an_entry_that_it_cannot_read(tmp_path: Path, entry: str)
     assert RunnerSettings.from_environment(environment).secret_hosts == {}
     with pytest.raises(RunnerMisconfigured, match="HILLCLIMB_RUN_SECRET_HOSTS"):
         RunnerSettings.from_environment(environment | {"HILLCLIMB_RUN_SECRET_HOSTS": entry})
+
+
+def test_the_digests_of_checkpoints_lie_beside_the_spec(tmp_path: Path) -> None:
+    """A service that does not tell leaves none, not even those of an earlier plan."""
+    host = TrainerHost(
+        trainer_python="python", runs_dir=tmp_path, blobs_url=str(tmp_path), own_dir=tmp_path
+    )
+    plan = LaunchPlan(
+        run_id="run_1",
+        attempt=1,
+        attempt_id="att_1",
+        attempt_token="token",
+        ingest_url="",
+        spec=make_spec(),
+        manifests={"runs/run_1/checkpoints/global_step_1/attempt-1": "a" * 64},
+    )
+    attempt_dir = Launcher(host, MACHINE).prepare(plan)
+    assert json.loads(attempt_dir.manifests.read_text()) == plan.manifests
+    Launcher(host, MACHINE).prepare(plan.model_copy(update={"manifests": None}))
+    assert not attempt_dir.manifests.exists()
 
 
 def test_a_trainer_learns_what_it_may_reach_also_where_the_operator_opens_nothing(

@@ -143,6 +143,26 @@ async def test_a_store_that_is_away_at_a_resume_is_no_fault_of_the_checkpoint(
     assert record.message == f"blob '{key}/manifest.json': connection refused"
 
 
+@pytest.mark.parametrize(
+    ("noted", "said"),
+    [
+        ("0" * 64, "manifest.json is not the one that was saved"),
+        (None, "is no checkpoint that the service knows"),
+    ],
+)
+async def test_an_attempt_resumes_only_from_what_the_service_has_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], noted: str | None, said: str
+) -> None:
+    key = "runs/run_0/checkpoints/global_step_1/attempt-1"
+    DiskStore(tmp_path / "blobs").put(f"{key}/manifest.json", b"a pickle, perhaps")
+    given = launch(tmp_path, a_spec(tmp_path), resume_from=key)
+    given.dir.path.mkdir(parents=True, exist_ok=True)
+    given.dir.manifests.write_text(json.dumps({key: noted} if noted else {}))
+    record = await failed(tmp_path, given, capsys)
+    assert record.reason is ReasonCode.CHECKPOINT_UNREADABLE
+    assert said in record.message
+
+
 async def test_a_store_of_no_known_kind_is_in_the_exit_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

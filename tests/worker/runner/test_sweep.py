@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from hillclimb.process.host import TrainerHost
-from hillclimb.process.sweep import Sweeper
+from hillclimb.process.sweep import LATE_S, Sweeper
 from hillclimb.protocol.launch import LaunchPlan
 from hillclimb.protocol.rundir import AttemptDir, run_tag
 from tests.fixtures.factories import make_spec
@@ -116,6 +116,22 @@ def test_what_a_trainer_left_that_was_killed_while_no_runner_watched_is_deleted_
     bench.start()
     bench.until(lambda: "att_1" in service.ends, 60.0)
     assert held(fleet, 1) == 0
+
+
+def test_what_the_platform_creates_after_the_end_is_deleted_by_the_next_sweep(
+    bench: Bench, service: ScriptedService, fleet: httpx.Client
+) -> None:
+    """A creation that a killed trainer asked for lands when the first sweep is long over."""
+    service.plans.append(on_fleet(service, fleet))
+    bench.start()
+    bench.until(lambda: "att_1" in service.ends, 60.0)
+    hold_instances(fleet, 1, 2)
+    bench.kill_runner()
+    (note,) = (bench.state / "runner" / "sweeps").glob("*.json")
+    ended = json.loads(note.read_text())
+    note.write_text(json.dumps(ended | {"ended_at": ended["ended_at"] - LATE_S[0]}))
+    bench.start()
+    bench.until(lambda: held(fleet, 1) == 0, 60.0)
 
 
 def test_a_sweep_that_fails_does_not_keep_the_end_from_being_told(

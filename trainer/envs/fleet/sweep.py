@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,6 +27,9 @@ CHECK_S = 20.0
 SWEEP_S = 20.0
 """Timeout of a sweep at the end of an attempt; instances left then end without heartbeats."""
 OPERATION_S = 10.0
+NUM_EARLIER = 3
+"""Attempts before its own that a trainer sweeps; what is left of older ones has long expired."""
+_log = logging.getLogger(__name__)
 
 
 async def sweep(account: FleetAccount, tags: Sequence[str]) -> int:
@@ -41,6 +46,21 @@ async def sweep(account: FleetAccount, tags: Sequence[str]) -> int:
     finally:
         await api.close()
     return num_swept
+
+
+async def delete_earlier(api: FleetApi, run_id: str, attempt: int) -> None:
+    """Delete what the run's last few attempts left, before this one creates its own.
+
+    Their runner may be gone, or may not have swept again yet. A failure is only logged: it says
+    nothing about the attempt that begins.
+    """
+    for number in range(max(1, attempt - NUM_EARLIER), attempt):
+        for tag in run_tags(run_id, number):
+            try:
+                with within(OPERATION_S):
+                    await _call_retry().call("a deletion", partial(api.delete_run, tag))
+            except WireFault as fault:
+                _log.warning("instances of %s may be left: %s", tag, fault)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +93,12 @@ def sweep_run(run_dir: Path, attempt: int | None, environ: Mapping[str, str]) ->
     return InstanceSweep(num_deleted=num_swept, skipped=tuple(skipped))
 
 
-async def check_platform(spec: RunSpec, environ: Mapping[str, str] | None = None) -> None:
+async def check_platform(
+    spec: RunSpec, environ: Mapping[str, str] | None = None, *, own: AttemptDir | None = None
+) -> None:
     """Check that the platform responds and accepts the key, before anything is loaded for it.
+
+    What earlier attempts than `own` left there is deleted.
 
     Raises:
         SpecError: it refuses the key, or is no platform of Fleet's API.
@@ -86,6 +110,8 @@ async def check_platform(spec: RunSpec, environ: Mapping[str, str] | None = None
     try:
         with within(CHECK_S):
             await _call_retry(operation_s).call("the account", api.me)
+        if own is not None:
+            await delete_earlier(api, own.run_dir.name, own.attempt)
     except WireFault as fault:
         if fault.status in (401, 403):
             raise SpecError(

@@ -93,7 +93,8 @@ def _fetch_policy(context: AttemptContext) -> tuple[Path, Saved | None]:
     if context.resume_from is None:
         return fetch_model(context), None
     directory = context.dir.path / RESUME
-    saved = fetch(context.store, context.resume_from, directory, only=f"{POLICY}/")
+    key, manifests = context.resume_from, context.manifests
+    saved = fetch(context.store, key, directory, only=f"{POLICY}/", manifests=manifests)
     return directory / POLICY, saved
 
 

@@ -299,21 +299,36 @@ def find_latest(store: BlobStore, run_id: str) -> str | None:
     return points[-1].key if points else None
 
 
-def read_saved(store: BlobStore, key: str) -> Saved:
+def read_saved(store: BlobStore, key: str, manifests: Mapping[str, str] | None = None) -> Saved:
     """Read the manifest of the checkpoint at `key`.
 
+    `manifests` has the digests that it may have, by key; None compares nothing.
+
     Raises:
-        CheckpointError: there is none, or it is no manifest.
+        CheckpointError: there is none, it is no manifest, or not the one that was saved.
         StoreError: the store does not answer.
     """
     try:
         data = store.get(f"{key}/{MANIFEST}")
+        _compare(key, data, manifests)
         manifest = Manifest.model_validate_json(data)
     except BlobMissing as error:
         raise CheckpointError(f"{key} is not a complete checkpoint: no {MANIFEST}") from error
     except ValidationError as error:
         raise CheckpointError(f"{key}/{MANIFEST} cannot be read: {error}") from error
     return _saved(key, manifest, data)
+
+
+def _compare(key: str, data: bytes, manifests: Mapping[str, str] | None) -> None:
+    """Compare a manifest with its digest before it is parsed: the store has many writers."""
+    if manifests is None:
+        return
+    if key not in manifests:
+        raise CheckpointError(f"{key} is no checkpoint that the service knows")
+    if hashlib.sha256(data).hexdigest() != manifests[key]:
+        raise CheckpointError(
+            f"{key}/{MANIFEST} is not the one that was saved: somebody has replaced it in the store"
+        )
 
 
 def _saved(key: str, manifest: Manifest, data: bytes) -> Saved:
@@ -325,17 +340,24 @@ def _saved(key: str, manifest: Manifest, data: bytes) -> Saved:
     )
 
 
-def fetch(store: BlobStore, key: str, directory: Path, *, only: str = "") -> Saved:
+def fetch(
+    store: BlobStore,
+    key: str,
+    directory: Path,
+    *,
+    only: str = "",
+    manifests: Mapping[str, str] | None = None,
+) -> Saved:
     """Fetch a checkpoint into an empty `directory` and verify every file.
 
-    `only` fetches just the files whose path starts with it.
+    `only` fetches just the files whose path starts with it; `manifests` as for `read_saved`.
 
     Raises:
-        CheckpointError: no manifest, a file is missing, or its size or hash is another one.
+        CheckpointError: no manifest or another one, a file is missing, or its size or hash differs.
         StoreError: the store does not answer.
         StorageFull: no space.
     """
-    saved = read_saved(store, key)
+    saved = read_saved(store, key, manifests)
     shutil.rmtree(directory, ignore_errors=True)
     for file in saved.manifest.files:
         if not file.path.startswith(only):

@@ -69,7 +69,7 @@ class Recovery:
         store, directory = self.context.store, self.context.dir.path / RESUME
         if store.exists(f"{key}/{REFUSED}"):
             raise CheckpointError(f"{key} failed its trial when it was saved")
-        saved = fetch(store, key, directory)
+        saved = fetch(store, key, directory, manifests=self.context.manifests)
         if self.qualifier is not None and not store.exists(f"{key}/{QUALIFIED}"):
             self._try(self.qualifier, saved, directory)
         return saved

@@ -24,7 +24,7 @@ def fetch_model(context: AttemptContext, *, patterns: Sequence[str] = MODEL_FILE
     Raises:
         ModelUnavailable, StoreUnavailable, StorageFull: as `resolve_source`.
         SpecError: `model.source` is a path into the files of other runs.
-        CheckpointError: `model.source` names a checkpoint that is missing or torn.
+        CheckpointError: `model.source` names a checkpoint that is missing, torn or replaced.
     """
     source, downloads = context.spec.model.source, context.dir.path / MODEL
     named = checkpoint_source(source)
@@ -35,5 +35,5 @@ def fetch_model(context: AttemptContext, *, patterns: Sequence[str] = MODEL_FILE
     if named.step is None or named.attempt is None:
         raise SpecError(f"model.source {source} names no step: the service fills it in")
     key = run_key(named.run_id, checkpoint_name(named.step, named.attempt))
-    fetch(context.store, key, downloads, only=f"{POLICY}/")
+    fetch(context.store, key, downloads, only=f"{POLICY}/", manifests=context.manifests)
     return downloads / POLICY

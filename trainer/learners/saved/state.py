@@ -1,7 +1,8 @@
 """The learner's state on disk, by `torch.distributed.checkpoint`: each rank writes its shards.
 
-Any other number of ranks can read them. The tensors are training's own, in float32, so with the
-same number of ranks training continues bit for bit.
+The files are ours (`tensors`): bytes and JSON, of which nothing is executed. Any other number of
+ranks can read them. The tensors are training's own, in float32, so with the same number of ranks
+training continues bit for bit.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
+from torch.distributed.checkpoint.storage import StorageReader
 
 from trainer.errors import CheckpointError
-from trainer.learners.saved.metadata import TensorReader
+from trainer.learners.saved.pickled import PickledReader
+from trainer.learners.saved.tensors import METADATA, TensorReader, TensorWriter
 
 _WEIGHTS, _OPTIMIZER, _RNG, _COUNTERS = "weights", "optimizer", "torch_rng", "counters"
 _START, _ADAPTER = "start", "adapter"
@@ -78,7 +81,9 @@ def begin_writing(directory: Path, state: State, group: dist.ProcessGroup) -> Ca
     Later changes are not in the files. `group` is a gloo group that nothing else
     uses meanwhile.
     """
-    started = async_save(state.tensors(), checkpoint_id=str(directory), process_group=group)
+    started = async_save(
+        state.tensors(), storage_writer=TensorWriter(directory), process_group=group
+    )
     future = started.upload_completion if isinstance(started, AsyncSaveResponse) else started
 
     def wait() -> None:
@@ -92,6 +97,13 @@ def begin_writing(directory: Path, state: State, group: dist.ProcessGroup) -> Ca
     return wait
 
 
+def reader(directory: Path) -> StorageReader:
+    """Return the reader of a directory: in earlier versions the metadata were a pickle."""
+    if (directory / METADATA).exists():
+        return TensorReader(directory)
+    return PickledReader(str(directory))
+
+
 def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
     """Load a checkpoint of `begin_writing` into `state`, whatever number of ranks wrote it.
 
@@ -101,14 +113,14 @@ def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
             checkpoint without these two digests is accepted.
     """
     try:
-        saved = TensorReader(str(directory)).read_metadata().state_dict_metadata
+        saved = reader(directory).read_metadata().state_dict_metadata
         target = _targets(state, saved)
         fixed = {key: value for key, value in state.fixed().items() if key in saved}
         if fixed:
             stored = {key: torch.zeros_like(value) for key, value in fixed.items()}
-            load(stored, storage_reader=TensorReader(str(directory)), process_group=group)
+            load(stored, storage_reader=reader(directory), process_group=group)
             _refuse_others(stored, fixed)
-        load(target, storage_reader=TensorReader(str(directory)), process_group=group)
+        load(target, storage_reader=reader(directory), process_group=group)
     except (CheckpointException, OSError, RuntimeError, ValueError, KeyError, EOFError,
             pickle.UnpicklingError) as fault:  # fmt: skip
         # CheckpointException is torch's, of several ranks' faults, and no Exception.

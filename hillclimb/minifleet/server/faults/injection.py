@@ -33,6 +33,7 @@ class InjectedFault:
     """The faults drawn for one request; the default is none."""
 
     delay_s: float = 0.0
+    late_s: float = 0.0
     error: FleetProblem | None = None
     hang_s: float | None = None
     lost: FleetProblem | None = None
@@ -62,6 +63,11 @@ class InjectedFault:
         if self.error is not None:
             await self.wait()
             raise self.error
+
+    async def come_late(self) -> None:
+        """Wait until a creation is carried out."""
+        if self.late_s:
+            await asyncio.sleep(self.late_s)
 
     async def wait(self) -> None:
         """Wait for the drawn latency."""
@@ -132,6 +138,7 @@ class RequestFaults:
     def _count(self, fault: InjectedFault) -> None:
         kinds = {
             "delay": bool(fault.delay_s),
+            "late": bool(fault.late_s),
             "error": fault.error is not None,
             "hang": fault.hang_s is not None,
             "lost_reply": fault.lost is not None,
@@ -163,6 +170,7 @@ def _merge(fault: InjectedFault, rule: FaultRule, rng: random.Random, number: in
     return replace(
         fault,
         delay_s=fault.delay_s + delay,
+        late_s=fault.late_s + (rng.uniform(0.0, rule.late_s) if rule.late_s else 0.0),
         error=fault.error or (_failure(rule) if fails else None),
         lost=fault.lost or (_failure(rule) if loses else None),
         hang_s=rule.hang_s if hangs else fault.hang_s,

@@ -44,6 +44,9 @@ class FaultRule(BaseModel):
     """Start of the time window, counted from when the rule was added (seconds)."""
     for_s: Seconds | None = None
     """Length of the time window (seconds); null: until the rule is removed."""
+    late_s: Seconds = 0.0
+    """Most seconds until a creation is carried out, also where its client has gone by then; drawn
+    evenly from 0. Until then no instance is listed."""
     latency_s: Seconds = 0.0
     latency_p99_s: Seconds | None = None
     """Null: `latency_s` is constant. Else it is the median of a lognormal distribution with this

@@ -57,6 +57,7 @@ class Orchestrator:
         fault = self._context.draw("create")
         await fault.refuse(request)
         body = await parsed(request, CreateRequest)
+        await fault.come_late()
         task, region = _task(body), _region(body)
         digest = hashlib.sha256(await request.body()).hexdigest()
         request_id = request.headers.get(REQUEST_ID)

@@ -32,6 +32,24 @@ async def test_a_platform_that_takes_the_key_is_ready(monkeypatch: pytest.Monkey
         assert (await server.stats())["requests"]["account"] == 1
 
 
+async def test_what_earlier_attempts_left_is_deleted_before_this_one_creates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the run has more instances than it may, and nobody deletes those of a lost runner."""
+    monkeypatch.setenv("FLEET_API_KEY", API_KEY)
+    async with fleet_server() as server:
+        tags = [run_tag("run_1", 1), run_tag("run_1", 2, "prompts"), run_tag("run_1", 3), "other"]
+        for tag in tags:
+            await server.make(run_id=tag)
+        await check_provider(spec(server.url), AttemptDir(tmp_path / "run_1", 3))
+        left = [row["run_id"] for row in await server.json("GET", "/v1/env/instances")]
+        assert sorted(left) == sorted(tags[2:]), "its own and those of others stay"
+        # A platform without the batch deletion is no reason to end the run.
+        await server.faults({"on": ["delete"], "error_rate": 1.0, "error_status": 503})
+        monkeypatch.setattr(sweep, "OPERATION_S", 0.3)
+        await check_provider(spec(server.url), AttemptDir(tmp_path / "run_1", 2))
+
+
 async def test_a_refused_key_is_the_users_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEET_API_KEY", "of somebody else")
     async with fleet_server() as server:

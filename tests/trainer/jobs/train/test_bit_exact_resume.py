@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from hillclimb.blobs.disk import DiskStore
 from hillclimb.protocol.events import EVENTS, EvalCompleted, Event, StepCompleted, TrainerStarted
@@ -184,13 +183,15 @@ def orders_of(run: Trained) -> dict[int, Any]:
 
 
 def learners_of(run: Trained) -> dict[tuple[int, str], torch.Tensor]:
-    """Weights of record, optimizer, random state and counters of every checkpoint."""
+    """Weights of record, optimizer, random state and counters of every checkpoint, as bytes."""
     found: dict[tuple[int, str], torch.Tensor] = {}
     for step, key in run.checkpoints().items():
-        target = run.root / f"learner-{step}.pt"
-        dcp_to_torch_save(run.root / "blobs" / key / "learner", target)
-        for name, tensor in torch.load(target).items():
-            found[step, name] = tensor
+        folder = run.root / "blobs" / key / "learner"
+        for name, tensor in json.loads((folder / "learner.json").read_text())["tensors"].items():
+            (chunk,) = tensor["chunks"]
+            data = (folder / chunk["file"]).read_bytes()[chunk["first_byte"] :]
+            content = bytearray(data[: chunk["num_bytes"]])
+            found[step, name] = torch.frombuffer(content, dtype=torch.uint8)
     return found
 
 

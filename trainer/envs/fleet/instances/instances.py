@@ -113,7 +113,7 @@ class FleetInstances:
             )
         except BaseException:
             if creation.may_exist:
-                self._in_background(self._undo(creation))
+                self._in_background(self._undo(creation, limiter), limiter)
             raise
         self._own(instance.id, limiter)
         if instance.status == "running":
@@ -122,20 +122,23 @@ class FleetInstances:
             return await retry.call("the instance", partial(self._running, instance.id))
         except BaseException:
             self._release(instance.id)
-            self._in_background(self.delete(instance.id))
+            self._in_background(self.delete(instance.id, limiter), limiter)
             raise
 
-    async def delete(self, instance_id: str) -> None:
-        """Delete an instance; after a failure the deletion is retried in the background."""
-        self._release(instance_id)
+    async def delete(self, instance_id: str, limiter: Limiter | None = None) -> None:
+        """Delete an instance; after a failure the deletion is retried in the background.
+
+        `limiter` counts it until then, where nobody owns it any more.
+        """
+        limiter = self._release(instance_id) or limiter
         try:
             with within(DELETE_S):
                 await self._call_retry().call("deletion", partial(self.api.delete, instance_id))
         except WireFault as fault:
             _log.info("instance %s is not deleted yet: %s", instance_id, fault)
-            self._in_background(self._delete_eventually(instance_id))
+            self._in_background(self._delete_eventually(instance_id), limiter)
         except BaseException:
-            self._in_background(self._delete_eventually(instance_id))
+            self._in_background(self._delete_eventually(instance_id), limiter)
             raise
 
     async def close(self) -> None:
@@ -163,7 +166,7 @@ class FleetInstances:
             may_be_done=False,
         )
 
-    async def _undo(self, creation: _Creation) -> None:
+    async def _undo(self, creation: _Creation, limiter: Limiter) -> None:
         """Delete the instance of an abandoned creation; a repeated request returns its id.
 
         At most `UNDOS` run at once. One that waits for a heartbeat interval gives up: without
@@ -183,7 +186,7 @@ class FleetInstances:
             return
         finally:
             self._undo_slots.release()
-        await self.delete(instance_id)
+        await self.delete(instance_id, limiter)
 
     async def _delete_eventually(self, instance_id: str) -> None:
         """Retry a failed deletion once per heartbeat until it succeeds."""
@@ -201,10 +204,11 @@ class FleetInstances:
                 self._send_heartbeats(), name="fleet-heartbeat", context=Context()
             )
 
-    def _release(self, instance_id: str) -> None:
+    def _release(self, instance_id: str) -> Limiter | None:
         limiter = self._owned.pop(instance_id, None)
         if limiter is not None:
             limiter.num_owned -= 1
+        return limiter
 
     @property
     def _pause_s(self) -> float:
@@ -235,14 +239,25 @@ class FleetInstances:
             return False
         return True
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a background task, outside of the caller's deadline."""
+    def _in_background(
+        self, work: Coroutine[Any, Any, None], limiter: Limiter | None = None
+    ) -> None:
+        """Start a background task, outside of the caller's deadline.
+
+        Until it ends, its instance has a slot of the limiter; but not for longer than the platform
+        keeps an instance without heartbeats.
+        """
         if self._is_closing:
             work.close()
             return
         task = asyncio.create_task(work, context=Context())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        if limiter is not None:
+            release = limiter.occupy()
+            task.add_done_callback(lambda _: release())
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.lease.heartbeat_interval_s, release, context=Context())
 
     def _call_retry(self) -> CallRetry:
         return CallRetry(operation_s=self.lease.operation_s, meter=Meter(), load=Limiter(1))

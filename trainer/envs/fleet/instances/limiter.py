@@ -36,7 +36,8 @@ class Limiter:
     rng: random.Random = field(default_factory=random.Random)
     limit: float = field(init=False)
     in_use: int = field(default=0, init=False)
-    """Slots in use: by episodes with an instance, or about to create one."""
+    """Slots in use: by episodes with an instance, or about to create one, and by instances that are
+    still to be deleted."""
     num_owned: int = field(default=0, init=False)
     """Slots with an instance; `FleetInstances` counts them."""
     num_limits: int = field(default=0, init=False)
@@ -58,6 +59,23 @@ class Limiter:
         finally:
             self.in_use -= 1
             self._wake()
+
+    def occupy(self) -> Callable[[], None]:
+        """Take a slot at once for an instance whose episode has gone, and return its release.
+
+        The episode gives its own slot back while the instance still runs, or is still to come.
+        """
+        self.in_use += 1
+        is_over = False
+
+        def release() -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self.in_use -= 1
+                self._wake()
+
+        return release
 
     def on_success(self) -> None:
         """Grow by 1/limit: by one after a round of answers."""

@@ -110,7 +110,8 @@ class Qualifier:
         directory = self.folder / CHECKPOINT
         _check_disk(saved, self.folder)
         try:
-            fetched = fetch(self.store, saved.key, directory)
+            own = {saved.key: saved.manifest_sha256}
+            fetched = fetch(self.store, saved.key, directory, manifests=own)
         except CheckpointError as error:
             if not self.store.exists(f"{saved.key}/{MANIFEST}"):
                 raise TrialUndecided("it was deleted before its trial") from error

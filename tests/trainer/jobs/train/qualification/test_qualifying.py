@@ -111,7 +111,7 @@ def assert_last_is_qualified(run: ShortRun) -> None:
 
 
 def break_state(run: ShortRun, step: int) -> None:
-    file = run.root / "blobs" / key_of(run, step) / "learner" / "__0_0.distcp"
+    file = run.root / "blobs" / key_of(run, step) / "learner" / "rank-0.bin"
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)

@@ -23,7 +23,7 @@ from trainer.jobs.train.qualification.trial import Refusal, Trial, run_trial, tr
 from trainer.learners.rank import LearnerRank
 from trainer.workers.factory import WorkerFactory
 
-STATE, METADATA = "learner/__0_0.distcp", "learner/.metadata"
+STATE, METADATA = "learner/rank-0.bin", "learner/learner.json"
 WEIGHTS = "policy/model.safetensors"
 
 
@@ -123,7 +123,7 @@ def cut(directory: Path) -> None:
 
 
 def add(directory: Path) -> None:
-    (directory / "learner" / "__1_0.distcp").write_bytes(b"another rank's")
+    (directory / "learner" / "rank-1.bin").write_bytes(b"another rank's")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def add(directory: Path) -> None:
         (flip, f"damaged: {STATE} is not the manifest's"),
         (cut, f"damaged: {WEIGHTS} is not the manifest's"),
         (lambda directory: (directory / METADATA).unlink(), f"damaged: {METADATA} is missing"),
-        (add, "damaged: learner/__1_0.distcp is not in the manifest"),
+        (add, "damaged: learner/rank-1.bin is not in the manifest"),
     ],
 )
 def test_files_that_are_not_the_manifests_are_damage(

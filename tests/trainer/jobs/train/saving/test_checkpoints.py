@@ -170,6 +170,30 @@ def test_a_file_of_another_size_or_content_is_refused(
         fetch(here.store, saved.key, tmp_path / "here")
 
 
+def test_a_checkpoint_that_was_replaced_in_the_store_is_not_opened(
+    here: Fixture, tmp_path: Path
+) -> None:
+    """Manifest and files fit each other, but are not what the service has noted."""
+    saved = here.checkpoints().save(at(5), write)
+    noted = {saved.key: saved.manifest_sha256}
+    assert fetch(here.store, saved.key, tmp_path / "good", manifests=noted) == saved
+    here.store.delete_prefix(saved.key)
+    forged = here.checkpoints().save(at(5), lambda folder: (folder / "x").write_text("payload"))
+    assert fetch(here.store, forged.key, tmp_path / "unasked") == forged
+    with pytest.raises(CheckpointError, match=r"manifest\.json is not the one that was saved"):
+        fetch(here.store, forged.key, tmp_path / "here", manifests=noted)
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_checkpoint_that_the_service_does_not_know_is_not_opened(
+    here: Fixture, tmp_path: Path
+) -> None:
+    """Else an older one, planted beside, would be the way around the digest."""
+    planted = here.checkpoints().save(at(4), write)
+    with pytest.raises(CheckpointError, match="is no checkpoint that the service knows"):
+        fetch(here.store, planted.key, tmp_path / "here", manifests={})
+
+
 def test_a_missing_file_and_an_unreadable_manifest_are_refused(
     here: Fixture, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Nothing that lies in the store is executed: a checkpoint's pickle names tensors alone."""
+"""Nothing in a checkpoint of earlier versions is executed: its pickle names tensors alone."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
 
 from tests.trainer.fixtures.tiny import tiny_model
 from trainer.errors import CheckpointError, ModelUnavailable
 from trainer.inputs.model.directory import load_policy
 from trainer.learners.inline import InlineLearner
+from trainer.learners.saved import state
 
 
 class Payload:
@@ -34,9 +35,24 @@ def proof(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    InlineLearner(tiny_model()).save(tmp_path / "saved")
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkpoint as earlier versions wrote it, with torch's own writer; and one as of today."""
+    learner = InlineLearner(tiny_model())
+    learner.save(tmp_path / "today")
+    monkeypatch.setattr(state, "TensorWriter", FileSystemWriter)
+    learner.save(tmp_path / "saved")
+    monkeypatch.undo()
+    assert (tmp_path / "saved" / "learner" / ".metadata").exists()
     return tmp_path / "saved"
+
+
+def test_it_is_loaded_as_it_was_saved(saved: Path, tmp_path: Path) -> None:
+    learner = InlineLearner(tiny_model(seed=1))
+    learner.load(saved)
+    learner.save(tmp_path / "again")
+    for name in ("learner.json", "rank-0.bin"):
+        again, today = (tmp_path / each / "learner" / name for each in ("again", "today"))
+        assert again.read_bytes() == today.read_bytes()
 
 
 def refused(saved: Path, said: str) -> None:

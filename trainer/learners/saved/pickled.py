@@ -1,8 +1,9 @@
-"""Reads the metadata of a saved state without trusting it: who writes to the store is no author.
+"""Reads earlier checkpoints without trusting them: who writes to the store is no author.
 
-`torch.distributed.checkpoint` keeps its metadata as a pickle, which may name any function to call,
-and unpickles values that are no tensors. Here a file may name only what the metadata of tensors
-consists of; the tensors themselves are read by `torch.load` with `weights_only`.
+Until `tensors` the metadata were those of `torch.distributed.checkpoint`: a pickle, which may name
+any function to call, and values that are no tensors were unpickled. Here a file may name only what
+the metadata of tensors consists of; the tensors themselves are read by `torch.load` with
+`weights_only`. Nothing writes this form any more.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Unpickler(pickle.Unpickler):
         return allowed
 
 
-class TensorReader(FileSystemReader):
+class PickledReader(FileSystemReader):
     """torch's reader of a directory, for tensors alone."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ANN401 - as torch's
