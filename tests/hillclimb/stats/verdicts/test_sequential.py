@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hillclimb.stats.pass_rate import TaskCount, count_tasks
-from hillclimb.stats.verdicts.compare import compare
+from hillclimb.stats.verdicts.compare import compare, shared_tasks
 from hillclimb.stats.verdicts.sequential import Decision, SequentialComparison
 from hillclimb.stats.verdicts.verdict import Selection, Verdict
 from tests.hillclimb.stats.test_pass_rate import row, rows
@@ -224,3 +224,18 @@ def test_an_evaluation_without_direction_ends_as_futile_only_where_that_is_wante
         assert decision is not None
         assert (decision.cause, decision.verdict) == ("futile", Verdict.FLAT)
         assert 30 <= decision.num_tasks < 100
+
+
+def test_the_word_of_a_futile_choice_from_ten_is_that_of_a_choice_from_ten() -> None:
+    """Seven gained alone: p = 0.016 for a single evaluation, which would be enough."""
+    comparison = a_comparison([0.0] * 36, num_candidates=10, futility=0.5)
+    decision = evaluate(comparison, [1.0] * 7 + [0.0] * 29)
+    assert decision is not None
+    assert (decision.cause, decision.verdict) == ("futile", Verdict.INCONCLUSIVE)
+
+
+def test_the_tasks_of_both_evaluations_are_shared() -> None:
+    before, after = counts([0.0, 0.0, 0.0])[:2], counts([1.0, 1.0, 1.0])[1:]
+    old, new = shared_tasks(before, after)
+    assert [count.task_key for count in old] == [count.task_key for count in new] == ["t001"]
+    assert (old[0].num_passed, new[0].num_passed) == (0, 1)
