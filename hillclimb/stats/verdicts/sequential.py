@@ -118,19 +118,19 @@ class SequentialComparison:
     def _is_certain(self, num_begun: int, *, is_gain: bool) -> bool:
         """Tell whether the worst end of the tasks in flight leaves enough evidence.
 
-        Looked at is the beginning in which the change is largest then, up to a task in flight.
+        Looked at is the beginning in which the change is largest then. The first task after the
+        complete ones is in flight, so every longer beginning has one.
         """
         worst, sign = Fraction(0 if is_gain else 1), 1.0 if is_gain else -1.0
         later = [
             self._changes[i] if i in self._changes else _difference(self._old[i], worst)
             for i in range(len(self._first), num_begun)
         ]
-        change, best, end, is_open = 0.0, 0.0, 0, False
-        for place, difference in enumerate(later):
-            is_open = is_open or len(self._first) + place not in self._changes
+        change, best, end = 0.0, 0.0, 0
+        for number, difference in enumerate(later, 1):
             change += sign * float(difference or 0)
-            if is_open and change > best:
-                best, end = change, place + 1
+            if change > best:
+                best, end = change, number
         if not end:
             return False
         added = Counter(difference for difference in later[:end] if difference is not None)

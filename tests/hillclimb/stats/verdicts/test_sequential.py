@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hillclimb.stats.pass_rate import TaskCount, count_tasks
-from hillclimb.stats.verdicts.compare import compare
+from hillclimb.stats.verdicts.compare import compare, shared_tasks
 from hillclimb.stats.verdicts.sequential import Decision, SequentialComparison
 from hillclimb.stats.verdicts.verdict import Selection, Verdict
 from tests.hillclimb.stats.test_pass_rate import row, rows
@@ -163,7 +163,7 @@ def test_what_is_foreseen_is_decided_however_the_tasks_in_flight_end(
 
 
 def test_a_decision_is_foreseen_behind_a_task_that_takes_long() -> None:
-    """All but the first have gained: one loss among fourteen leaves an e-value of 87."""
+    """All but the first have gained, and that one had failed before: it cannot be lost."""
     comparison = a_comparison([0.0] + [0.0] * 40)
     later = counts([0.0] + [1.0] * 40)
     assert not comparison.is_foreseeable(20)
@@ -172,6 +172,44 @@ def test_a_decision_is_foreseen_behind_a_task_that_takes_long() -> None:
     assert comparison.decision is None
     assert comparison.is_foreseeable(14)
     assert not comparison.is_foreseeable(1)
+
+
+UNCHANGED, GAINED, LOST = (0.0, 0.0), (0.0, 1.0), (1.0, 0.0)
+FAILED, PASSED = (0.0, None), (1.0, None)  # before, and in flight now
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize(
+    ("tasks", "is_certain"),
+    [
+        # The e-value of eight gains is 43.5, above 40, and of seven 25.7.
+        ([FAILED] + [GAINED] * 8, True),
+        ([FAILED] + [GAINED] * 7, False),
+        # If the task in flight is lost: 54.1 with eleven gains, 32.8 with ten.
+        ([PASSED] + [GAINED] * 11, True),
+        ([PASSED] + [GAINED] * 10, False),
+        # What is complete counts too: fewer than ten tasks decide nothing by themselves.
+        ([GAINED] * 7 + [FAILED, GAINED], True),
+        ([GAINED] * 7 + [FAILED, UNCHANGED], False),
+        ([LOST] + [GAINED] * 5 + [FAILED] + [GAINED] * 6, True),
+        ([LOST] + [GAINED] * 5 + [FAILED] + [GAINED] * 5, False),
+        # Up to the best place, whatever comes after it.
+        ([FAILED] + [GAINED] * 8 + [LOST, UNCHANGED, UNCHANGED], True),
+        ([FAILED] + [GAINED] * 8 + [LOST, GAINED], True),
+        ([FAILED] + [GAINED] * 4 + [LOST] + [GAINED] * 4, False),
+    ],
+)
+def test_a_gain_or_a_loss_is_foreseen_where_the_worst_end_leaves_evidence(
+    tasks: list[tuple[float, float | None]], is_certain: bool, is_turned: bool
+) -> None:
+    if is_turned:
+        tasks = [(1.0 - old, None if new is None else 1.0 - new) for old, new in tasks]
+    comparison = a_comparison([old for old, _ in tasks] + [0.0] * 20)
+    for index, count in enumerate(counts([new for _, new in tasks])):
+        if count.num_graded:
+            comparison.add(index, count)
+    assert comparison.decision is None
+    assert comparison.is_foreseeable(len(tasks)) is is_certain
 
 
 @pytest.mark.parametrize("futility", [None, 0.1])
@@ -186,3 +224,18 @@ def test_an_evaluation_without_direction_ends_as_futile_only_where_that_is_wante
         assert decision is not None
         assert (decision.cause, decision.verdict) == ("futile", Verdict.FLAT)
         assert 30 <= decision.num_tasks < 100
+
+
+def test_the_word_of_a_futile_choice_from_ten_is_that_of_a_choice_from_ten() -> None:
+    """Seven gained alone: p = 0.016 for a single evaluation, which would be enough."""
+    comparison = a_comparison([0.0] * 36, num_candidates=10, futility=0.5)
+    decision = evaluate(comparison, [1.0] * 7 + [0.0] * 29)
+    assert decision is not None
+    assert (decision.cause, decision.verdict) == ("futile", Verdict.INCONCLUSIVE)
+
+
+def test_the_tasks_of_both_evaluations_are_shared() -> None:
+    before, after = counts([0.0, 0.0, 0.0])[:2], counts([1.0, 1.0, 1.0])[1:]
+    old, new = shared_tasks(before, after)
+    assert [count.task_key for count in old] == [count.task_key for count in new] == ["t001"]
+    assert (old[0].num_passed, new[0].num_passed) == (0, 1)
