@@ -86,8 +86,11 @@ class Settings(BaseSettings):
     requests_per_minute: Annotated[int, Field(alias="HILLCLIMB_REQUESTS_PER_MINUTE", ge=1)] = 6000
     """Requests that one key, or one person in a browser, may send per minute to one API process."""
     wrong_keys_per_minute: Annotated[int, Field(alias="HILLCLIMB_WRONG_KEYS_PER_MINUTE", ge=1)] = 60
-    """Wrong keys, tokens or sign-in links that one address may send per minute to one API process.
-    Behind a proxy, name it in uvicorn's `FORWARDED_ALLOW_IPS`, or all callers have its address."""
+    """Wrong keys, tokens or sign-in links of one address per minute, in one API process."""
+    trusted_proxies: Annotated[str, Field(alias="FORWARDED_ALLOW_IPS")] = "127.0.0.1"
+    """Addresses of proxies, separated by commas, from whose `X-Forwarded-For` uvicorn takes the
+    caller's address; it reads the variable itself. Without it all callers behind a proxy share
+    that one's address, and one limit of wrong keys."""
 
     dataset_max_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MAX_MB", ge=1)] = 512
     """Largest accepted upload of tasks, as sent (MB)."""
