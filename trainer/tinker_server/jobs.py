@@ -48,6 +48,8 @@ class FutureTable:
         self._queued = asyncio.Event()
         self._started: defaultdict[str, dict[asyncio.Task[None], _Job]] = defaultdict(dict)
         self._worker: asyncio.Task[None] | None = None
+        self.paused: dict[Hashable, str] = {}
+        """Reasons of jobs that wait for room, by key."""
 
     def queue(self, key: Hashable, work: Work, *, owner: str) -> str:
         """Run `work` after the owner's other jobs; return the job's id."""
@@ -91,6 +93,11 @@ class FutureTable:
         except TimeoutError:
             return None
         return job.result
+
+    def why_paused(self, job_id: str) -> str | None:
+        """Return the reason for which a job waits for room, if it does."""
+        job = self._jobs.get(job_id)
+        return self.paused.get(job.key) if job is not None else None
 
     async def close(self) -> None:
         """Cancel all jobs."""

@@ -99,18 +99,25 @@ class TinkerService:
         layers = layers_of(lora, max_rank=self.settings.max_rank)
         self._check_base(body.base_model)
         model_id = f"{body.session_id}:train:{body.model_seq_id}"
+        key = ("create", model_id)
 
-        async def make() -> Result:
+        async def add_adapter() -> None:
             seed = lora.seed if lora.seed is not None else secrets.randbits(31)
             async for has_place in self._waiting_for_place(session):
                 # One at a time: drawing the factors seeds torch's one generator.
                 async with self._making:
-                    if not has_place():
-                        continue
-                    session.adapters[model_id] = await asyncio.to_thread(
-                        Adapter, self.base, layers, seed=seed
-                    )
-                break
+                    if has_place():
+                        session.adapters[model_id] = await asyncio.to_thread(
+                            Adapter, self.base, layers, seed=seed
+                        )
+                        return
+                self.jobs.paused[key] = self._full()
+
+        async def make() -> Result:
+            try:
+                await add_adapter()
+            finally:
+                self.jobs.paused.pop(key, None)
             record = ModelRecord(
                 model_id=model_id,
                 base_model=body.base_model,
@@ -122,7 +129,7 @@ class TinkerService:
             return {"model_id": model_id, "type": "create_model"}
 
         # Beside the queue: whoever waits for a place keeps nobody else waiting.
-        return self.jobs.start(("create", model_id), make, owner=body.session_id)
+        return self.jobs.start(key, make, owner=body.session_id)
 
     def unload_model(self, body: wire.OfModel) -> str:
         """Remove a model from memory; its checkpoints stay."""
@@ -311,10 +318,7 @@ class TinkerService:
             self._end_silent_sessions()
             yield lambda: self._num_adapters() < limit
             if len(session.adapters) >= limit or polls * PLACE_POLL_S >= PLACE_WAIT_S:
-                raise Busy(
-                    f"maximum number of LoRA adapters ({limit}) reached: one is free again when its"
-                    " client unloads it or ends"
-                )
+                raise Busy(self._full())
             await asyncio.sleep(PLACE_POLL_S)
             polls += 1
             # Polls and not seconds: no heartbeat is read while a computation blocks the loop.
@@ -326,6 +330,12 @@ class TinkerService:
         for name, each in list(self._sessions.items()):
             if each is not but and each.adapters and beats.get(name) == each.heartbeat_at:
                 self._end_session(name, "its client was silent while another one waited")
+
+    def _full(self) -> str:
+        return (
+            f"maximum number of LoRA adapters ({self.settings.max_models}) reached: one is free"
+            " again when its client unloads it or ends"
+        )
 
     def _num_adapters(self) -> int:
         return sum(len(session.adapters) for session in self._sessions.values())

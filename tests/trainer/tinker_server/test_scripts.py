@@ -76,16 +76,16 @@ def test_scripts_finish_beside_others_and_one_after_another_on_a_server_with_few
     """The places of a script that was killed, or has ended, are free before long."""
     with serving(tmp_path, max_models=3) as url:
         killed = start(url, "grpo.py", "10000")
-        others = [start(url, "grpo.py", "15") for _ in range(2)]
+        others = [start(url, "grpo.py", "6") for _ in range(2)]
         try:
-            ends = [ast.literal_eval(each.communicate(timeout=300)[0]) for each in others]
-            assert all(len(each["rewards"]) == 15 for each in ends)
+            ends = [ast.literal_eval(each.communicate(timeout=500)[0]) for each in others]
+            assert all(len(each["rewards"]) == 6 for each in ends)
             assert killed.poll() is None
             killed.send_signal(signal.SIGKILL)
             for _ in range(3):
                 last = start(url, "supervised.py")
                 others.append(last)
-                came = ast.literal_eval(last.communicate(timeout=200)[0])
+                came = ast.literal_eval(last.communicate(timeout=300)[0])
                 assert came["last"] < 0.7 * came["first"]
         finally:
             for each in (killed, *others):

@@ -137,3 +137,22 @@ def test_a_client_waits_for_a_place_and_gets_that_of_one_that_is_no_more(
         post("/unload_model", model_id=f"{alive}:train:0")
         assert create(late, 1)["type"] == "create_model"
         assert "maximum number of LoRA adapters (2)" in create(late, 2)["error"]
+
+
+def test_a_client_that_waits_for_a_place_hears_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The SDK logs it for its user."""
+    monkeypatch.setattr("trainer.tinker_server.http.app.POLL_S", 0.05)
+    monkeypatch.setattr("trainer.tinker_server.service.PLACE_POLL_S", 0.02)
+    monkeypatch.setattr("trainer.tinker_server.service.PLACE_WAIT_S", 1.0)
+    write_model(tmp_path / "model")
+    with tinker_server(tmp_path / "model", tmp_path / "state", max_models=1) as url:
+        holder, waiting = (tinker.ServiceClient(api_key=KEY, base_url=url) for _ in "ab")
+        holder.create_lora_training_client(base_model=NAME, rank=2)
+        # Nobody's heartbeat is due in so short a time.
+        monkeypatch.setattr("trainer.tinker_server.service.UNHEARD_POLLS", 10**6)
+        with pytest.raises(tinker.RequestFailedError, match="maximum number of LoRA adapters"):
+            waiting.create_lora_training_client(base_model=NAME, rank=2)
+    reason = "maximum number of LoRA adapters (1) reached"
+    assert f"Model creation for {NAME} is paused. Reason: {reason}" in caplog.text

@@ -215,7 +215,12 @@ class _Handlers:
         body = await parsed(request, wire.RetrieveFuture)
         result = await self._service.jobs.result(body.request_id, wait_s=POLL_S)
         if result is None:
-            return JSONResponse({"queue_state": "active"}, status_code=408)
+            why = self._service.jobs.why_paused(body.request_id)
+            state = {"queue_state": "active"}
+            if why is not None:
+                # The SDK logs this for its user.
+                state = {"queue_state": "paused_capacity", "queue_state_reason": why}
+            return JSONResponse(state, status_code=408)
         return result
 
     async def weights_info(self, request: Request) -> dict[str, Any]:
