@@ -67,17 +67,17 @@ def _statement(
     table = _table(model)
     columns = [(name, _QUOTE(name), table.columns[name].type) for name in names]
     # Documents go as text: unnest would make no rows of json's own arrays.
-    arguments = ", ".join(f"%s::{_array_of(kind)} AS {quoted}" for _, quoted, kind in columns)
+    parameters = ", ".join(f"%s::{_array_of(kind)} AS {quoted}" for _, quoted, kind in columns)
     selected = ", ".join(
-        (f"given.{quoted}[1]" if name in constant else f"each.{quoted}")
+        (f"sent.{quoted}[1]" if name in constant else f"each.{quoted}")
         + ("::jsonb" if isinstance(kind, JSON) else "")
         for name, quoted, kind in columns
     )
     varying = [quoted for name, quoted, _ in columns if name not in constant]
-    arrays = ", ".join(f"given.{quoted}" for quoted in varying)
+    arrays = ", ".join(f"sent.{quoted}" for quoted in varying)
     statement = (
         f"INSERT INTO {_QUOTE(table.name)} ({', '.join(quoted for _, quoted, _ in columns)})"
-        f" SELECT {selected} FROM (SELECT {arguments}) AS given,"
+        f" SELECT {selected} FROM (SELECT {parameters}) AS sent,"
         f" LATERAL unnest({arrays}) AS each ({', '.join(varying)})"
     )
     return f"{statement} {_on_conflict(model)}" if is_upsert else statement

@@ -5,10 +5,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from api.results.artifacts.logs import SEGMENT_BITS
+from api.results.metrics import MetricFilters, read_metrics
+from api.tables import Metric
+from api.tables.bulk import upsert_rows
 from hillclimb.blobs.disk import DiskStore
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import CheckpointQualified, CheckpointRefused
@@ -205,13 +212,29 @@ def test_what_is_no_file_of_a_checkpoint_is_not_found(
     assert "damaged" in torn.json()["detail"]
 
 
-def test_a_store_that_is_away_is_503_and_retryable(story: Story, served: Served) -> None:
+def test_a_store_that_is_away_is_503_and_retryable(
+    story: Story, served: Served, blobs: DiskStore
+) -> None:
+    run_id = story.running()
+    story.push(run_id, story.checkpoint(run_id, 10))
+    folder = blobs.local_path(f"runs/{run_id}")
+    assert folder is not None
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.symlink_to(folder)  # nothing can be read below a link to itself
+    with served.client() as client:
+        answer = client.get(f"/v1/runs/{run_id}/checkpoints/10")
+    assert (answer.status_code, answer.json()["retryable"]) == (503, True)
+
+
+def test_a_stored_path_that_leaves_the_run_is_missing_and_no_outage(
+    story: Story, served: Served
+) -> None:
     run_id = story.running()
     outside = story.checkpoint(run_id, 10).model_copy(update={"path": "../elsewhere"})
     story.push(run_id, outside)
     with served.client() as client:
         answer = client.get(f"/v1/runs/{run_id}/checkpoints/10")
-    assert (answer.status_code, answer.json()["retryable"]) == (503, True)
+    assert (answer.status_code, answer.json()["code"]) == (404, "artifact_not_found")
 
 
 def test_a_log_is_followed_through_its_segments_to_the_end(
@@ -269,3 +292,90 @@ def test_another_projects_run_does_not_exist(story: Story, served: Served, path:
         anonymous = nobody.get(f"/v1/runs/{run_id}/{path}")
     assert (foreign.status_code, foreign.json()["code"]) == (404, "run_not_found")
     assert anonymous.status_code == 401
+
+
+def fill(
+    story: Story,
+    run_id: str,
+    name: str,
+    *,
+    steps: Iterable[int],
+    value: Callable[[int], float] = float,
+    **more: Any,
+) -> None:
+    key = {"run_id": run_id, "name": name, "decoding": "train", "attempt": 1} | more
+    with story.database.transaction() as session:
+        upsert_rows(session, Metric, [{**key, "step": s, "value": value(s)} for s in steps])
+
+
+@pytest.fixture
+def long_run(story: Story) -> str:
+    made = story.running()
+    fill(story, made, "loss", steps=range(5, 1005), value=lambda step: step / 7)
+    fill(story, made, "loss", steps=(7, 1004), value=lambda _: -1.0, attempt=2)
+    fill(story, made, "kl", steps=(1, 2, 900), decoding="greedy")
+    fill(story, made, "kl", steps=(3,))
+    return made
+
+
+def read(story: Story, run_id: str, **filters: Any) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    with story.database.transaction() as session:
+        series = read_metrics(session, run_id, MetricFilters(**filters))
+    return {(each["name"], each["decoding"]): each["points"] for each in series}
+
+
+@pytest.mark.parametrize("most", [2, 3, 10, 999, 1000, 10_000])
+def test_a_series_has_at_most_so_many_stored_points(story: Story, long_run: str, most: int) -> None:
+    every, thinned = read(story, long_run), read(story, long_run, max_points=most)
+    assert thinned.keys() == every.keys()
+    points, stored = thinned["loss", "train"], every["loss", "train"]
+    assert len(points) == min(most, 1000)
+    assert all(point in stored for point in points)
+    assert (points[0], points[-1]) == (stored[0], stored[-1])
+    assert points[-1] == {"step": 1004, "attempt": 2, "value": -1.0}
+    gaps = [after["step"] - before["step"] for before, after in pairwise(points)]
+    assert max(gaps) - min(gaps) <= 1
+    assert thinned["kl", "train"] == every["kl", "train"]
+    if most >= 3:
+        assert thinned["kl", "greedy"] == every["kl", "greedy"]
+
+
+def test_a_part_of_the_steps_is_thinned_by_itself(story: Story, long_run: str) -> None:
+    part = read(story, long_run, names=("loss",), from_step=100, to_step=900, max_points=3)
+    assert [point["step"] for point in part["loss", "train"]] == [100, 500, 900]
+    assert read(story, long_run, names=("loss",), from_step=2_000, max_points=3) == {}
+    assert read(story, long_run, names=("x*",), max_points=3) == {}
+    between = read(story, long_run, names=("kl",), from_step=4, to_step=20, max_points=3)
+    assert between == read(story, long_run, names=("kl",), from_step=4, to_step=20) == {}
+
+
+def test_the_time_does_not_grow_with_the_points_between(story: Story, long_run: str) -> None:
+    """Buffers that PostgreSQL reads for 10 points of 1,000 and of 20,000."""
+
+    def buffers() -> int:
+        with story.database.transaction() as session:
+            session.execute(text("SELECT pg_stat_force_next_flush()"))
+        with story.database.transaction() as session:
+            before = session.scalar(text(BLOCKS))
+        read(story, long_run, names=("loss",), max_points=10)
+        with story.database.transaction() as session:
+            session.execute(text("SELECT pg_stat_force_next_flush()"))
+        with story.database.transaction() as session:
+            return int(session.scalar(text(BLOCKS)) or 0) - int(before or 0)
+
+    few = buffers()
+    fill(story, long_run, "loss", steps=range(1005, 20_000))
+    assert buffers() <= 2 * few
+
+
+BLOCKS = "SELECT idx_blks_hit + idx_blks_read FROM pg_statio_user_tables WHERE relname = 'metrics'"
+
+
+def test_the_route_takes_the_number(story: Story, served: Served, long_run: str) -> None:
+    path = f"/v1/runs/{long_run}/metrics"
+    with served.client() as client:
+        answer = client.get(path, params={"names": "loss", "max_points": 500})
+        (series,) = answer.json()["data"]
+        assert len(series["points"]) == 500
+        assert client.get(path, params={"max_points": 1}).status_code == 422
+        assert client.get(path, params={"max_points": 10_001}).status_code == 422
