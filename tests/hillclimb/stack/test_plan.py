@@ -172,6 +172,19 @@ def test_slack_settings_are_handed_to_the_services(
     assert "slack" not in [spec.name for spec in services(plan)]
 
 
+@pytest.mark.parametrize(
+    ("variable", "opened"), [(None, "loopback"), ("none", "none"), ("10.0.0.7", "10.0.0.7")]
+)
+def test_runs_reach_servers_of_the_own_machine_unless_its_operator_says_otherwise(
+    options: StackOptions, monkeypatch: pytest.MonkeyPatch, variable: str | None, opened: str
+) -> None:
+    monkeypatch.delenv("HILLCLIMB_RUN_PRIVATE_HOSTS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("HILLCLIMB_RUN_PRIVATE_HOSTS", variable)
+    (runner,) = [spec for spec in services(make_plan(options)) if spec.name == "runner"]
+    assert runner.environment["HILLCLIMB_RUN_PRIVATE_HOSTS"] == opened
+
+
 def test_a_token_of_the_app_starts_the_process_of_socket_mode(
     options: StackOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
