@@ -38,6 +38,10 @@ COMPARED = frozenset({"a", "b"})
 """Parameters of the query that name evaluations."""
 MAX_ALIKE = int(os.environ.get("HILLCLIMB_FUZZ_ALIKE", "3"))
 """Cases of the phase `coverage` that differ only in the place in a body; 0: all 16,000 cases."""
+MADE = (
+    "^/v1/(agent-keys|campaigns|datasets|experiments|issues|keys|members|projects|secrets|webhooks)"
+)
+"""Paths of what people make, change and delete: the answer to one request names it in another."""
 UNANSWERED = {
     "GET /v1/agent-keys/self": "the key is no agent's",
     "POST /v1/attempts/claim": "it requires the code of a launch",
@@ -159,5 +163,5 @@ def test_random_requests_are_answered_as_the_document_says(contract: Contract) -
 def test_requests_that_follow_one_another_are_answered_as_the_document_says(
     contract: Contract,
 ) -> None:
-    report = contract.check("stateful", "--max-examples", "60")
-    assert report["test_cases"]["generated"] > 200
+    report = contract.check("stateful", "--max-examples", "60", "--include-path-regex", MADE)
+    assert report["test_cases"]["generated"] > 100
