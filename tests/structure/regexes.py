@@ -55,7 +55,9 @@ class Source:
                 with suppress(ImportError):  # the packages of another environment
                     module = vars(importlib.import_module(str(node.module)))
                     values |= {n.asname or n.name: module.get(n.name) for n in node.names}
-            if isinstance(node, ast.Assign | ast.AnnAssign | ast.FunctionDef):
+            # A decorator may register its function: the command line then has it twice.
+            is_plain = not getattr(node, "decorator_list", [])
+            if is_plain and isinstance(node, ast.Assign | ast.AnnAssign | ast.FunctionDef):
                 module_of_one, flags = ast.Module([node], []), annotations.compiler_flag
                 with suppress(Exception):  # whatever needs more than these names
                     exec(compile(module_of_one, str(self.path), "exec", flags), values)

@@ -109,6 +109,7 @@ def faults(regex: Regex) -> Iterator[str]:
 REGEXES, LOCAL = find_regexes(ROOT)
 
 
+@pytest.mark.invariant("no regex of the source takes more than linear time")
 def test_no_regex_of_the_source_is_slower_than_its_text_is_long() -> None:
     made = [
         Regex(place, re.compile(each), EVERY_WAY)
