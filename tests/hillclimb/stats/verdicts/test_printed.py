@@ -31,6 +31,7 @@ def test_a_share_stands_for_all_that_round_to_it() -> None:
     assert list(PrintedRate.parse("46.7%").passes(15)) == [7]
     assert list(PrintedRate.parse("46.7%").passes(29)) == []
     assert list(PrintedRate.parse("47%").passes(200)) == [93, 94, 95], "halves either way"
+    assert list(PrintedRate.parse("46.67%").passes(100_000)) == list(range(46_665, 46_676))
     assert list(PrintedRate.parse("0%").passes(100)) == [0]
     assert list(PrintedRate.parse("0%").passes(200)) == [0, 1]
     assert list(PrintedRate.parse("100.0%").passes(5)) == [5]
@@ -40,6 +41,8 @@ def test_a_share_stands_for_all_that_round_to_it() -> None:
 def test_a_count_stands_for_itself() -> None:
     rate = PrintedRate.parse("14/30")
     assert (list(rate.passes(30)), list(rate.passes(15)), rate.of) == ([14], [], 30)
+    assert rate.text == "14/30"
+    assert list(PrintedRate.parse("0/5").passes(5)) == [0]
 
 
 @pytest.mark.parametrize("text", ["", "46.7", "-1%", "4 %", "1e3%", "3/", "4/3", "0/0", "٣%"])
