@@ -120,7 +120,11 @@ def with_examples(document: dict[str, Any], stored: StoredProject) -> dict[str, 
 @pytest.fixture
 def contract(story: Story, story_url: str, blobs: DiskStore, tmp_path: Path) -> Iterator[Contract]:
     assert SCHEMATHESIS.exists(), "run `make .venv-peers/.ready`"
-    settings = {"requests_per_minute": 1_000_000, "metrics_token": METRICS_TOKEN}
+    settings = {
+        "requests_per_minute": 1_000_000,
+        "wrong_keys_per_minute": 1_000_000,
+        "metrics_token": METRICS_TOKEN,
+    }
     with serve(story_url, story.database, tmp_path / "blobs", **settings) as served:
         keep_the_key(story, served.key)
         with served.client() as client:

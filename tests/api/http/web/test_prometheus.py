@@ -135,8 +135,8 @@ def alerts() -> list[dict[str, Any]]:
 
 async def test_alerts_are_about_series_that_there_are(client: httpx.AsyncClient) -> None:
     """A misspelt name or state would never fire."""
-    answer = await client.get("/metrics", headers=bearer(TOKEN))
-    exposed = answer.text
+    await samples(client)  # so that a request has been measured
+    exposed = (await client.get("/metrics", headers=bearer(TOKEN))).text
     for rule in alerts():
         for name, selector in re.findall(r"(hillclimb_\w+)(?:\{([^}]*)\})?", rule["expr"]):
             assert re.search(rf"^{name}[{{ ]", exposed, re.M), (rule["alert"], name)

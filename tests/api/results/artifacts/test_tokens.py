@@ -248,7 +248,7 @@ def test_the_path_of_a_file_is_the_services_own(
     story.push(other, step.model_copy(update={"outcomes": tuple(rows)}))
     with served.client() as client:
         answer = client.get(f"/v1/runs/{other}/tokens/{rollout(0)}")
-    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert (answer.status_code, answer.json()["code"]) == (404, "artifact_not_found")
 
 
 def test_another_projects_tokens_do_not_exist(served: Served, run_id: str) -> None:
