@@ -250,6 +250,8 @@ GOOD = Curriculum({"a": 1, "b": 1}, AT_ONCE).state()
         GOOD | {"shares": {"a": UNITS}},
         GOOD | {"shares": {"a": UNITS, "b": 0}},
         GOOD | {"shares": {"a": UNITS, "b": 1}},
+        GOOD | {"shares": [UNITS]},
+        GOOD | {"evidence": [0.0, 0.0]},
         GOOD | {"evidence": {"a": [0.0, 0.0]}},
         GOOD | {"evidence": {"a": [0.0, 0.0], "b": [2.0, 1.0]}},
     ],
@@ -258,6 +260,12 @@ GOOD = Curriculum({"a": 1, "b": 1}, AT_ONCE).state()
 def test_a_malformed_state_is_refused(state: JsonValue) -> None:
     with pytest.raises(CheckpointError, match="malformed"):
         Curriculum({"a": 1, "b": 1}, AT_ONCE).restore(state)
+
+
+def test_the_least_share_is_restored() -> None:
+    curriculum = Curriculum({"a": 1, "b": 1}, AT_ONCE)
+    curriculum.restore(GOOD | {"shares": {"a": UNITS - 1, "b": 1}})
+    assert curriculum.shares == {"a": UNITS - 1, "b": 1}
 
 
 def test_whole_shares_sum_to_one_and_leave_nobody_out() -> None:

@@ -76,6 +76,15 @@ def test_replace_fills_the_places_of_groups_that_teach_nothing() -> None:
     }
 
 
+def test_the_seed_alone_decides_which_groups_are_copied() -> None:
+    batch = [good(f"good-{at}") for at in range(9)] + [bad(f"bad-{at}") for at in range(9)]
+    first, second, other = (
+        keys(select_groups(batch, [], rule=rule("replace"), seed=seed)) for seed in (1, 1, 2)
+    )
+    assert first == second != other
+    assert sorted(first[9:]) == [f"good-{at}" for at in range(9)], "each once where they suffice"
+
+
 def test_few_groups_are_copied_more_than_once() -> None:
     batch = [bad("a"), good("b"), bad("c"), bad("d")]
     assert (

@@ -8,6 +8,7 @@ from hillclimb.protocol.outcomes import StopReason
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from tests.trainer.fixtures.tiny import group, task, trajectory
 from trainer.algo.batch import BatchPlan, build_batch, score_groups
+from trainer.algo.sequences import Batch
 from trainer.algo.signal import why_nothing_is_learned
 from trainer.types import Group
 
@@ -88,3 +89,10 @@ def test_a_step_without_anything_to_learn_says_why(groups: list[Group], sentence
     batch = build_batch(score_groups(groups, spec, seed=0), spec, PLAN)
     assert batch.num_sequences == 0
     assert why_nothing_is_learned(groups, batch).startswith(sentence)
+
+
+def test_without_the_filter_nothing_was_filtered() -> None:
+    alike = [group([1.0, 1.0])]
+    assert why_nothing_is_learned(alike, Batch(mini_batches=())) == (
+        "the rollouts of every group scored alike: nothing was learned in this step"
+    )

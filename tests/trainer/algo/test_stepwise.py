@@ -101,3 +101,16 @@ def actions_of(sequence: TrainingSequence, weight: float) -> ActionTokens:
         weights_A=torch.full((num,), weight, dtype=torch.float64),
         sequences_A=torch.zeros(num, dtype=torch.int64),
     )
+
+
+def test_a_turn_has_the_versions_of_its_own_tokens_and_of_those_before() -> None:
+    sequence = TrainingSequence(
+        token_ids=(1, 2, 3, 4, 5),
+        action_mask=(False, True, False, True, True),
+        logprobs=(0.0, -0.1, 0.0, -0.2, -0.3),
+        prompt_length=1,
+        advantage=1.0,
+        temperature=1.0,
+        weight_versions=(-1, 3, -1, 4, 5),
+    )
+    assert [turn.weight_versions for turn in turns_of(sequence)] == [(-1, 3), (-1, 3, -1, 4, 5)]
