@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 
 from api.http.live.hub import Hub
@@ -60,7 +61,7 @@ def list_events(
     "/stream",
     operation_id="stream_events",
     summary="Follow a run's events (SSE)",
-    response_class=EventStream,
+    response_class=StreamingResponse,
     responses={
         200: {
             "description": "Every event after `Last-Event-ID` or `after`, then new ones as they"
