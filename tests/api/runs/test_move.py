@@ -62,7 +62,7 @@ def test_a_change_is_stamped_and_recorded(drafts: list[Draft]) -> None:
     assert (run.status, run.status_since, run.due_at) == ("pausing", NOW, NOW)
     assert run.deadline_at == NOW + timedelta(seconds=180)
     assert (run.end_code, run.end_message, run.ended_at) == (None, None, None)
-    assert (run.progress_eta_s, run.progress_phase) == (None, None)
+    assert (run.progress_eta_s, run.progress_phase, run.stuck_at) == (None, None, None)
     assert drafts == [
         Draft(
             type="run.status_changed",

@@ -273,3 +273,22 @@ def test_whole_shares_sum_to_one_and_leave_nobody_out() -> None:
     assert shares["tiny"] == 1
     assert sum(shares.values()) == UNITS
     assert shares["b"] == pytest.approx(2 * shares["a"], abs=4)
+    # 666,666 and 333,333: the larger one gets the millionth that is left.
+    assert whole_shares({"a": 2.0, "b": 1.0}) == {"a": 666_667, "b": 333_333}
+
+
+def test_a_curriculum_begins_before_the_first_step_and_counts_groups_of_one_rollout() -> None:
+    curriculum = Curriculum({"a": 1, "b": 1}, AT_ONCE)
+    assert curriculum.state()["step"] == 0
+    curriculum.observe(1, [a_group("a", "a/1", [1.0])])
+    assert curriculum.state()["evidence"] == {"a": [0.0, 1.0], "b": [0.0, 0.0]}
+
+
+def test_a_change_of_the_least_size_is_made() -> None:
+    rows = a_step(1, {"a": TEACHES, "b": HOPELESS})
+    eager = Curriculum({"a": 1, "b": 1}, AT_ONCE)
+    eager.observe(1, rows)
+    least = (eager.shares["a"] - UNITS // 2) / UNITS
+    assert least * UNITS == eager.shares["a"] - UNITS // 2
+    settings = CurriculumSpec(interval=1, min_change=least)
+    assert Curriculum({"a": 1, "b": 1}, settings).observe(1, rows) is not None

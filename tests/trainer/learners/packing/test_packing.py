@@ -43,6 +43,7 @@ def pack(*, max_tokens: int = 7, device: torch.device = CPU) -> list[MicroBatch]
 
 def test_a_prompt_is_stored_once_and_every_branch_goes_on_from_its_end() -> None:
     (micro,) = pack()
+    assert micro.sequences == (OTHER, SHORT, LONG)
     assert micro.token_ids_N.tolist() == [8, 9, 1, 2, 6, 3, 4]
     assert micro.positions_N.tolist() == [0, 1, 0, 1, 2, 2, 3]
     assert micro.prefix_groups == (
