@@ -27,6 +27,7 @@ from typing import Any
 
 from hillclimb.environment.base import Env
 from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.process.network.addresses import OWN_MACHINE_HOSTS
 from hillclimb.spec.run import RunSpec
 from trainer.envs.fleet.choice import fleet_provider
 from trainer.envs.fleet.wire.mcp_session import McpSession
@@ -71,7 +72,12 @@ async def measure(url: str, calls: int) -> dict[str, Any]:
 
     async def alone() -> None:
         session = McpSession(
-            address, headers, meter=Meter(), tls=tls, max_bytes=Sizes().max_message_bytes
+            address,
+            headers,
+            meter=Meter(),
+            tls=tls,
+            max_bytes=Sizes().max_message_bytes,
+            allowed=OWN_MACHINE_HOSTS,
         )
         await session.open()
         await session.call(TOOL, ARGUMENTS)
