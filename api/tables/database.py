@@ -6,6 +6,7 @@ tasks are plain functions, so domain code is written once. Only SSE has its own 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ SCHEMA_REVISION = "1029"
 OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
 """Revisions of the tables before 2026-11-23: no migration leads from them to this version."""
 
+QUOTED_VALUE = re.compile(r'\bvalue "[^"]*"')
 UNSTORABLE_CLASSES = frozenset({"22", "54"})
 """Classes of SQLSTATE of values that PostgreSQL can never store: out of a column's range, longer
 than an index's row."""
@@ -113,7 +115,8 @@ def why_unstorable(error: Exception) -> str | None:
     ):
         return None
     # The whole message would repeat the value, and name the statement.
-    return cause.diag.message_primary or str(cause).partition("\n")[0]
+    words = cause.diag.message_primary or str(cause).partition("\n")[0]
+    return QUOTED_VALUE.sub("a value", words)
 
 
 def is_absence(error: DBAPIError) -> bool:

@@ -54,7 +54,7 @@ def test_the_sentence_has_the_cause_and_not_the_value(stage: Stage) -> None:
     stage.push(plan, POISON["metric"](2), POISON["tokens"](3))
     too_long, too_large = (event.data["message"] for event in stage.events(run_id)[-2:])
     assert "index row requires 9" in too_long
-    assert too_large == "The database cannot store it: integer out of range."
+    assert too_large == "The database cannot store it: a value is out of range for type integer."
     assert LONG[:50] not in too_long
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from sqlalchemy import select
 
+from api.tables import Run
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.protocol.end_reasons import ReasonCode
 from tests.api.fixtures.serving import Served
@@ -46,7 +49,7 @@ def test_a_training_spec_is_probed_followed_and_shown(
     done = []
     watching = Thread(target=lambda: done.append(hc("probe", str(path))))
     watching.start()
-    run_id = submitted(hc)
+    run_id = submitted(story)
     story.launch(run_id)
     story.push(run_id, story.started(run_id), story.probed(run_id, FOUND))
     story.finish(run_id, 0)
@@ -65,7 +68,7 @@ def test_a_probe_that_failed_before_it_reported_is_its_own_exit_code(
     done = []
     watching = Thread(target=lambda: done.append(hc("probe", str(path))))
     watching.start()
-    run_id = submitted(hc)
+    run_id = submitted(story)
     story.launch(run_id)
     story.push(run_id, story.started(run_id))
     story.finish(run_id, 0, ReasonCode.MODEL_UNAVAILABLE, message="no such model")
@@ -87,10 +90,15 @@ def test_a_run_without_a_probe_is_not_found(hc: Invoke, story: Story, served: Se
     assert "has reported no probe" in result.stderr
 
 
-def submitted(hc: Invoke) -> str:
-    """Wait for the run that a command in a thread submits."""
+def submitted(story: Story) -> str:
+    """Wait for the run that a command in a thread submits.
+
+    Not by another command: two at once would write into each other's output.
+    """
     for _ in range(500):
-        found = from_json(hc("runs", "--json"))["data"]
-        if found:
-            return str(found[0]["id"])
+        with story.database.transaction() as session:
+            found = session.scalar(select(Run.id))
+        if found is not None:
+            return found
+        time.sleep(0.02)
     raise AssertionError("nothing was submitted")
