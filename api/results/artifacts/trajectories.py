@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from api.results.artifacts.errors import ArtifactNotFound
 from api.results.evals.failures import cause_of
 from api.tables import OutcomeRecord, Run
-from hillclimb.blobs.archive.gzip_file import GzipLimit, GzipUnreadable, stored_lines
+from hillclimb.blobs.archive.gzip_file import TRAJECTORIES_LIMIT, GzipUnreadable, stored_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.outcomes import OutcomeStatus
 from hillclimb.protocol.payloads.results.rollouts import StoredTrajectory
@@ -22,8 +22,6 @@ from hillclimb.protocol.rundir import attempt_name, run_key
 
 Position = tuple[int, str]
 """The end of a page: step and rollout id of its last row."""
-FILE_LIMIT = GzipLimit(unpacked_bytes=4 << 30)
-"""What is read of a file of trajectories, which has all rollouts of a request to an environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +91,12 @@ def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> StoredTrajector
 
     Raises:
         ArtifactNotFound: its file is not in the store (not yet, or no longer), is damaged, or is
-            beyond `FILE_LIMIT`.
+            beyond `TRAJECTORIES_LIMIT`.
     """
     key = run_key(outcome.run_id, attempt_name(outcome.attempt), outcome.trajectory)
     missing = ArtifactNotFound(f"The trajectory of {outcome.rollout_id} is not in the store.")
     try:
-        lines = stored_lines(store, key, FILE_LIMIT)
+        lines = stored_lines(store, key, TRAJECTORIES_LIMIT)
         line = next(islice(lines, outcome.trajectory_line, None), None)
         if line is None:
             raise missing

@@ -7,8 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from api.results.artifacts.trajectories import FILE_LIMIT
-from hillclimb.blobs.archive.gzip_file import GzipUnreadable, gzip_lines
+from hillclimb.blobs.archive.gzip_file import TRAJECTORIES_LIMIT, GzipUnreadable, gzip_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore
 
 
@@ -31,7 +30,7 @@ def read_lines(path: Path, numbers: set[int]) -> dict[int, bytes]:
     lines: dict[int, bytes] = {}
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(gzip_lines(file, FILE_LIMIT)):
+            for number, line in enumerate(gzip_lines(file, TRAJECTORIES_LIMIT)):
                 if number in numbers:
                     lines[number] = line
     except (GzipUnreadable, OSError):

@@ -54,6 +54,10 @@ RATIO_FROM_BYTES = 64 << 20
 """Unpacked size up to which any ratio is read: short files of one repeated text are no bombs."""
 
 
+TRAJECTORIES_LIMIT = GzipLimit(unpacked_bytes=4 << 30)
+"""Of a file of trajectories, which has all rollouts of a step or an evaluation."""
+
+
 def gzip_lines(packed: BinaryIO, limit: GzipLimit) -> Iterator[bytes]:
     """Yield the lines of a seekable file, each with its end.
 

@@ -217,9 +217,9 @@ async def test_plain_transformers_loads_what_was_saved(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_named_as_such(tmp_path: Path, damage: str) -> None:
     model = tiny_model(tied=damage != "another architecture")
     InlineLearner(model).save(tmp_path)
-    shard = tmp_path / "learner" / "__0_0.distcp"
+    shard = tmp_path / "learner" / "rank-0.bin"
     if damage == "absent":
-        (tmp_path / "learner" / ".metadata").unlink()
+        (tmp_path / "learner" / "learner.json").unlink()
     elif damage == "torn":
         shard.write_bytes(shard.read_bytes()[:100])
     elif damage == "no shard":

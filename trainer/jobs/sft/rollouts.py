@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from hillclimb.blobs.archive.gzip_file import GzipLimit, GzipUnreadable, stored_lines
+from hillclimb.blobs.archive.gzip_file import TRAJECTORIES_LIMIT, GzipUnreadable, stored_lines
 from hillclimb.blobs.base import BlobStore
 from hillclimb.protocol.rundir import run_key
 from trainer.algo.sequences import TrainingSequence
@@ -16,7 +16,6 @@ from trainer.jobs.sft.encoding import imitated
 
 _TRAINING = re.compile(r".*/attempt-\d+/trajectories/step-\d+-train-[^/]*\.jsonl\.gz")
 """Files of training rollouts; those of evaluations are never trained on."""
-_LIMIT = GzipLimit(unpacked_bytes=4 << 30)
 
 
 def read_rollouts(
@@ -48,7 +47,7 @@ def read_rollouts(
 
 def _records(store: BlobStore, key: str) -> Iterator[dict[str, Any]]:
     try:
-        for line in stored_lines(store, key, _LIMIT):
+        for line in stored_lines(store, key, TRAJECTORIES_LIMIT):
             yield json.loads(line)
     except GzipUnreadable as fault:
         raise DataError(f"{key} {fault}") from fault

@@ -17,11 +17,11 @@ from typing import BinaryIO, Self
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from api.results.artifacts.trajectories import FILE_LIMIT, TrajectoryFilters, outcome_facts
+from api.results.artifacts.trajectories import TrajectoryFilters, outcome_facts
 from api.results.evals.store import OutcomeBatch
 from api.tables import OutcomeRecord
 from api.tables.database import Database
-from hillclimb.blobs.archive.gzip_file import GzipUnreadable, gzip_lines
+from hillclimb.blobs.archive.gzip_file import TRAJECTORIES_LIMIT, GzipUnreadable, gzip_lines
 from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.payloads.results.rollouts import RolloutPayload
 from hillclimb.protocol.rundir import attempt_name, run_key
@@ -59,7 +59,7 @@ class TrajectoryFiles:
     def line(self, outcome: OutcomeRecord) -> bytes | None:
         """Return the stored line of an outcome, without its end.
 
-        None where its file is missing, damaged or beyond `FILE_LIMIT` before the line's end.
+        None where its file is missing, damaged or beyond `TRAJECTORIES_LIMIT` before the line's end.
 
         Raises:
             StoreError: the store does not respond.
@@ -82,12 +82,12 @@ class TrajectoryFiles:
         except BlobMissing:
             return
         self._file = path.open("rb")
-        self._lines, self._next = gzip_lines(self._file, FILE_LIMIT), 0
+        self._lines, self._next = gzip_lines(self._file, TRAJECTORIES_LIMIT), 0
 
     def _read(self, number: int) -> bytes | None:
         assert self._file is not None
         if number < self._next:
-            self._lines, self._next = gzip_lines(self._file, FILE_LIMIT), 0
+            self._lines, self._next = gzip_lines(self._file, TRAJECTORIES_LIMIT), 0
         line = next(islice(self._lines, number - self._next, None), b"")
         self._next = number + 1
         return line.removesuffix(b"\n") if line.endswith(b"\n") else None
