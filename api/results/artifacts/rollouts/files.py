@@ -59,7 +59,7 @@ class TrajectoryFiles:
     def line(self, outcome: OutcomeRecord) -> bytes | None:
         """Return the stored line of an outcome, without its end.
 
-        None where its file is missing, damaged or beyond `TRAJECTORIES_LIMIT` before the line's end.
+        None where its file is missing, damaged or beyond `TRAJECTORIES_LIMIT` before its end.
 
         Raises:
             StoreError: the store does not respond.
