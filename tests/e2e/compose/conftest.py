@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.geteuid() == 0:
         # Whoever may not pass a folder above cannot be given one inside it.
         for above in (made, *made.parents[:2]):
-            above.chmod(0o755)
+            above.chmod(above.stat().st_mode | 0o011)  # adds a right, and takes none of /tmp's
         for each in (made, made / "state", made / "home"):
             os.chown(each, IMAGE_UID, IMAGE_UID)
     return made
