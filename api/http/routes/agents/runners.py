@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Header, Path, Response
+from pydantic.json_schema import SkipJsonSchema
 from sqlalchemy.orm import Session
 
 from api.http.problems import INVALID, KINDS, MALFORMED, documented
@@ -38,7 +39,11 @@ router = APIRouter(
     },
 )
 
-Identity = Annotated[str | None, Header(alias=RUNNER_IDENTITY, min_length=32, max_length=128)]
+Identity = Annotated[
+    # A header is there or not: the word null is none of its values.
+    str | SkipJsonSchema[None],
+    Header(alias=RUNNER_IDENTITY, min_length=32, max_length=128),
+]
 RunnerId = Annotated[str, Path(examples=["rnr_06dzk3m8v5q2w9x4t7r1c0n6ab"])]
 
 
