@@ -65,7 +65,7 @@ def test_a_spec_is_validated_followed_and_shown(
     done = []
     watching = Thread(target=lambda: done.append(hc("validate", str(path))))
     watching.start()
-    run_id = submitted(hc)
+    run_id = submitted(story)
     story.launch(run_id)
     store_rows(blobs, run_id, rows())
     story.push(run_id, story.started(run_id))
