@@ -18,21 +18,28 @@ PROMPTS = ("a", "the room", "Book the")
 MAX_TOKENS = 12
 
 
-async def main(num_steps: int) -> dict[str, list[float]]:
-    """Train for a number of steps; return mean reward and distance to the reference by step."""
+async def main(num_steps: int, seed: int = 1) -> dict[str, list[float]]:
+    """Train for a number of steps; return mean reward and distance to the reference by step.
+
+    What is drawn follows from the seed: a few steps of few samples may else unlearn all reward.
+    """
     service = tinker.ServiceClient()
     capabilities = await service.get_server_capabilities_async()
     base_model = capabilities.supported_models[0].model_name
     assert base_model is not None
-    training = await service.create_lora_training_client_async(base_model=base_model, rank=8)
+    training = await service.create_lora_training_client_async(
+        base_model=base_model, rank=8, seed=seed
+    )
     tokenizer = training.get_tokenizer()
     reference = await training.save_weights_and_get_sampling_client_async()
     rewards: list[float] = []
     distances: list[float] = []
-    for _ in range(num_steps):
+    for step in range(num_steps):
         sampler = await training.save_weights_and_get_sampling_client_async()
         prompts = [types.ModelInput.from_ints(tokenizer.encode(each)) for each in PROMPTS]
-        groups = await asyncio.gather(*(draw(sampler, prompt) for prompt in prompts))
+        groups = await asyncio.gather(
+            *(draw(sampler, prompt, 1_000 * seed + step) for prompt in prompts)
+        )
         data, step_rewards = [], []
         for prompt, response in zip(prompts, groups, strict=True):
             scores = [reward(tokenizer.decode(each.tokens)) for each in response.sequences]
@@ -51,9 +58,11 @@ async def main(num_steps: int) -> dict[str, list[float]]:
     return {"rewards": rewards, "distances": distances}
 
 
-async def draw(sampler: tinker.SamplingClient, prompt: types.ModelInput) -> types.SampleResponse:
+async def draw(
+    sampler: tinker.SamplingClient, prompt: types.ModelInput, seed: int
+) -> types.SampleResponse:
     """Draw a group."""
-    params = types.SamplingParams(max_tokens=MAX_TOKENS, temperature=1.0)
+    params = types.SamplingParams(max_tokens=MAX_TOKENS, temperature=1.0, seed=seed)
     return await sampler.sample_async(prompt, num_samples=GROUP_SIZE, sampling_params=params)
 
 
