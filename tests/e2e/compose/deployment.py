@@ -165,7 +165,7 @@ class Deployment:
 
     def _places(self, name: str) -> dict[str, str]:
         """What the compose file's names of places are for a service on this machine."""
-        valkey = rf"dir {self.folder}/state\nbind 127.0.0.1\nport {self.ports['valkey']}\n"
+        valkey = f"dir {self.folder}/state\nbind 127.0.0.1\nport {self.ports['valkey']}\n"
         # The API tells trainers its address: that of the variable is theirs.
         speaker = "trainer" if name == "api" else name
         return {
@@ -176,7 +176,7 @@ class Deployment:
             "8710": str(self.ports["api"]),
             "0.0.0.0": "127.0.0.1",
             "/var/lib/hillclimb": str(self.folder / "state"),
-            r"dir /data\n": valkey,
+            "dir /data\n": valkey,
         }
 
     def _port(self, speaker: str, to: str) -> int:
