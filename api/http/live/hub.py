@@ -12,6 +12,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from api.http.live.errors import ReadFailed
 from api.tables.access.errors import TooManyStreams
@@ -31,22 +32,32 @@ RETRY_AFTER_S = 5.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FrameBatch:
-    """Consecutive events of a run, encoded; `first > last` without any.
+    """Consecutive events of a run, encoded, of which `first` is the first one's number.
 
-    `ended` is True when the run has ended and `last` is its last event.
+    `is_page` is True when the table may have more of them behind it. `ended` is True when the run
+    has ended and the last event is its last.
     """
 
     first: int
-    last: int
-    frames: bytes
+    events: tuple[bytes, ...]
+    is_page: bool
     ended: bool
 
     @property
-    def is_empty(self) -> bool:
-        """True when it has no event."""
-        return self.first > self.last
+    def last(self) -> int:
+        """Number of the last event; `first - 1` without any."""
+        return self.first + len(self.events) - 1
+
+    @cached_property
+    def frames(self) -> bytes:
+        """The frames of all events: the same bytes for every client."""
+        return b"".join(self.events)
+
+    def since(self, cursor: int) -> bytes:
+        """Return the frames of the events after `cursor`, which is not before `first - 1`."""
+        return self.frames if cursor < self.first else b"".join(self.events[cursor - self.last :])
 
 
 Read = Callable[[str, int], Awaitable[FrameBatch]]
@@ -144,11 +155,11 @@ class Feed:
                 # Wake-ups of the pause are served by the read that follows.
                 self.is_dirty = False
                 batch = await self.read(self.run_id, cursor)
-                if batch.is_empty and not batch.ended:
+                if not batch.events and not batch.ended:
                     continue
                 self.cursor = cursor = batch.last
                 # Behind a full page there may be events that no wake-up announces.
-                self.is_dirty = not batch.ended
+                self.is_dirty |= batch.is_page
                 for client in tuple(self.clients):
                     client.offer(batch)
         except ReadFailed as error:
