@@ -103,7 +103,6 @@ def submit(
     _check_continuation(session, spec)
     run = _queued(spec, project_id=project_id, actor=actor, now=now)
     session.add(run)
-    session.flush()
     warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
     drafts = _warning_events(warnings, resolution, checked, at=now)
     append(session, run, [_created(run, is_resumed=is_resumed), *drafts])

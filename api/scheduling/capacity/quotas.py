@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, ScalarSelect, func, select
 from sqlalchemy.orm import Session
 
 from api.runs.queue_class import is_waiting
@@ -24,18 +24,21 @@ BUSY = tuple(s.value for s in RunStatus if s not in WAITING | TERMINAL | {RunSta
 def refuse_submission(session: Session, project_id: str, *, now: datetime) -> None:
     """Raise QuotaExceeded if the project may not submit another run now."""
     limits = lock_quotas(session, project_id).limits
-    num_waiting = _count(session, project_id, is_waiting(), up_to=limits["queued_runs"])
-    if num_waiting >= limits["queued_runs"]:
+    most_waiting, most_recent = limits["queued_runs"], limits["submissions_per_hour"]
+    # After the lock: a statement does not see what was committed while it waited.
+    waiting = _number(project_id, is_waiting(), up_to=most_waiting)
+    recent = _number(project_id, _is_recent(now), up_to=most_recent)
+    num_waiting, num_recent = session.execute(select(waiting, recent)).one()
+    if num_waiting >= most_waiting:
         raise QuotaExceeded(
-            f"The project's quota of {limits['queued_runs']} queued runs is used up: wait until one"
-            " starts, cancel one, or ask the operator for more.",
+            f"The project's quota of {most_waiting} queued runs is used up: wait until one starts,"
+            " cancel one, or ask the operator for more.",
             retry_after_s=QUEUE_RETRY_S,
         )
-    most = limits["submissions_per_hour"]
-    if _count(session, project_id, _is_recent(now), up_to=most) >= most:
+    if num_recent >= most_recent:
         raise QuotaExceeded(
-            f"The project's quota of {limits['submissions_per_hour']} submissions per hour is used"
-            " up: submit later, or ask the operator for more.",
+            f"The project's quota of {most_recent} submissions per hour is used up: submit later,"
+            " or ask the operator for more.",
             retry_after_s=_until_one_is_old(session, project_id, now=now),
         )
 
@@ -66,16 +69,17 @@ def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, 
     }
 
 
-def _count(
-    session: Session,
-    project_id: str,
-    condition: ColumnElement[bool],
-    *,
-    up_to: int | None = None,
-) -> int:
-    """Return how many runs of the project meet the condition; stop counting at `up_to`."""
+def _count(session: Session, project_id: str, condition: ColumnElement[bool]) -> int:
+    """Return how many runs of the project meet the condition."""
+    return session.scalar(select(_number(project_id, condition))) or 0
+
+
+def _number(
+    project_id: str, condition: ColumnElement[bool], *, up_to: int | None = None
+) -> ScalarSelect[int]:
+    """Return the number of the project's runs that meet the condition, counted up to `up_to`."""
     which = select(Run.id).where(Run.project_id == project_id, condition).limit(up_to)
-    return session.scalar(select(func.count()).select_from(which.subquery())) or 0
+    return select(func.count()).select_from(which.subquery()).scalar_subquery()
 
 
 def _is_recent(now: datetime) -> ColumnElement[bool]:
