@@ -60,15 +60,15 @@ def pairs(run: dict[str, Any], kind: str) -> dict[str, str]:
 
 
 @contextmanager
-def mlflow_server(state: Path) -> Iterator[MlflowStore]:
-    """Serve on loopback from a database file in `state`."""
+def mlflow_server(state: Path, database: str = "") -> Iterator[MlflowStore]:
+    """Serve on loopback from the database at that address, or from a file of its own in `state`."""
     state.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
         *(str(PYTHON), "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)),
-        *("--backend-store-uri", f"sqlite:///{state}/mlflow.db", "--workers", "1"),
+        *("--backend-store-uri", database or f"sqlite:///{state}/mlflow.db", "--workers", "1"),
         *("--artifacts-destination", str(state / "artifacts")),
     ]
     quiet = {
