@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,20 @@ def their_run(url: str) -> str:
     return run_id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """Both servers, on two databases of one PostgreSQL."""
+
+    stage: Stage
+    ours: str
+    """Our address."""
+    theirs: str
+    """MLflow's address."""
+
+
 @contextmanager
-def both(folder: Path) -> Iterator[tuple[Stage, str, str]]:
-    """Yield our stage, our address and MLflow's, on two databases of one PostgreSQL."""
+def both(folder: Path) -> Iterator[Servers]:
+    """Yield the servers; stop them."""
     with postgres(folder) as server:
         migrate(server.url())
         database = Database(server.url())
@@ -113,22 +125,23 @@ def both(folder: Path) -> Iterator[tuple[Stage, str, str]]:
         with api(server, folder) as (port, _):
             try:
                 with mlflow_server(folder / "mlflow", _second_database(server)) as theirs:
-                    yield Stage(database), f"http://127.0.0.1:{port}", theirs.url
+                    ours = f"http://127.0.0.1:{port}"
+                    yield Servers(stage=Stage(database), ours=ours, theirs=theirs.url)
             finally:
                 database.close()
 
 
 def _second_database(server: PostgresServer) -> str:
-    plain = server.url(driver="postgresql")
-    with psycopg.connect(plain, autocommit=True) as connection:
+    with psycopg.connect(server.url(driver="postgresql"), autocommit=True) as connection:
         connection.execute("CREATE DATABASE mlflow")
-    return plain.rpartition("/")[0] + "/mlflow"
+    return server.url("mlflow", driver="postgresql+psycopg2")
 
 
 def measure(
-    stage: Stage, ours: str, theirs: str, shape: Shape, senders: int, seconds: float, rounds: int
+    servers: Servers, shape: Shape, senders: int, *, seconds: float, rounds: int
 ) -> dict[str, Any]:
     """Return what each stored per second, in turn, and the ratio of the medians."""
+    stage, ours, theirs = servers.stage, servers.ours, servers.theirs
 
     def hillclimb() -> tuple[float, int]:
         plans = [launch(stage, f"beside-{time.monotonic_ns()}") for _ in range(senders)]
@@ -167,10 +180,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # under root the server runs as nobody
-        with both(folder) as (stage, ours, theirs):
+        with both(folder) as servers:
             for label, num in itertools.product(LABELS, SENDERS):
                 found = measure(
-                    stage, ours, theirs, SHAPES[label], num, options.seconds, options.rounds
+                    servers, SHAPES[label], num, seconds=options.seconds, rounds=options.rounds
                 )
                 shapes.setdefault(label, {})[str(num)] = found
                 print(label, num, found, flush=True)
