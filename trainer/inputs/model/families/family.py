@@ -1,4 +1,4 @@
-"""What a model family has to say for itself: names, projections, and options that are refused.
+"""Facts about a model family: its names, its projections, and the options that are refused.
 
 All families have transformers' layout: `model.embed_tokens`, `model.layers`, `model.norm` and
 `lm_head`, with `self_attn.{q,k,v,o}_proj` and `mlp.{gate,up,down}_proj` in a layer.
