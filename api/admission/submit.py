@@ -81,6 +81,7 @@ def submit(
         CheckpointMisfit: the run cannot train on from that checkpoint.
         RunImported: the checkpoint would be an imported run's.
         DatasetUnusable: the spec names a dataset that the run cannot use.
+        ModelUnsupported: the name of the spec's model says that it cannot be trained.
         NoEligibleHardware: no candidate can execute the run.
         QuotaExceeded: the project may not submit another run now.
         SecretMissing: the spec names a secret that the project does not have.

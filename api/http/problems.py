@@ -82,6 +82,7 @@ from api.runs.errors import (
     GuardTripNotFound,
     InvalidTransition,
     LeaseLost,
+    ModelUnsupported,
     NothingToResume,
     RunError,
     RunImported,
@@ -225,6 +226,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     DefaultsMisfit: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "defaults_misfit", "The project's defaults do not suit it"
+    ),
+    ModelUnsupported: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "model_unsupported", "This model cannot be trained here"
     ),
     TooManyAnnotations: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_annotations", "Too many tags or links"

@@ -80,6 +80,10 @@ class DefaultsMisfit(RunError):
     """The spec is valid, but not with the defaults of its project."""
 
 
+class ModelUnsupported(RunError):
+    """The name of the spec's model says that it cannot be trained here."""
+
+
 class TooManyAnnotations(RunError):
     """A run would have more tags or links than a run may have."""
 

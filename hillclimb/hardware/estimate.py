@@ -15,7 +15,8 @@ from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
 from hillclimb.hardware.memory.learner import LearnerMemory
 from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from hillclimb.hardware.model.context_length import why_too_long
-from hillclimb.hardware.model.shapes import ModelShape, shape_of
+from hillclimb.hardware.model.published import shape_of
+from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
 from hillclimb.spec.backend.gang import num_gpus_needed
 from hillclimb.spec.backend.skypilot import CandidateSpec

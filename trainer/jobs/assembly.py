@@ -21,7 +21,7 @@ from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers
 
 if TYPE_CHECKING:
-    from transformers import Qwen3Config
+    from trainer.inputs.model.families.family import CausalLMConfig
 
 
 def worker_factory(
@@ -90,7 +90,7 @@ def prompt_preview(
     )
 
 
-def load_checked_config(spec: RunSpec, model_dir: Path) -> Qwen3Config:
+def load_checked_config(spec: RunSpec, model_dir: Path) -> CausalLMConfig:
     """Return the model's configuration.
 
     Raises:

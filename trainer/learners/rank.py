@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from transformers import Qwen3ForCausalLM
 
 from hillclimb.protocol.rundir import ADAPTER, POLICY
 from trainer.algo.loss.cross_entropy import cross_entropy
@@ -26,6 +25,7 @@ from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.attempt.timing import SCORING
 from trainer.errors import NonFiniteUpdate
+from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model import export
 from trainer.learners.model.models import LearnerOptions, Models, build_models, logprobs
 from trainer.learners.model.sharding import RankGroup, Ranks
@@ -48,7 +48,7 @@ class LearnerRank:
 
     def __init__(
         self,
-        model: Qwen3ForCausalLM,
+        model: CausalLM,
         options: LearnerOptions | None = None,
         world: RankGroup | None = None,
     ) -> None:

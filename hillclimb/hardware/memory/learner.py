@@ -149,7 +149,8 @@ class LearnerMemory:
 
         Source: the saved tensors of transformers 5.19's `Qwen3DecoderLayer`, one by one. The norms
         compute in float32: input and output there (4 D + b D each, twice) and their result (b D);
-        the same for queries and keys (4 + b per number, and b rotated); values b U; attention's
+        the same for queries and keys (4 + b per number, and b rotated; families without norms of
+        heads keep what is rotated alone); values b U; attention's
         output b W, again as the output projection's input, and 4 B per head; the MLP's gate, its
         silu, up, and their product: 4 b I. In float32 the conversions make no copies of their own.
         """
@@ -157,7 +158,7 @@ class LearnerMemory:
         width, kv = shape.query_width, shape.kv_width
         per_norm = 4 + size if size == 2 else 8
         norms = 2 * (per_norm + size) * shape.hidden_size
-        heads = (per_norm + size) * (width + kv) + size * kv
+        heads = (per_norm * shape.has_head_norms + size) * (width + kv) + size * kv
         attention = 2 * size * width + 4 * shape.num_heads
         return norms + heads + attention + 4 * size * shape.intermediate_size
 

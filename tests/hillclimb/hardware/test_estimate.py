@@ -8,7 +8,7 @@ from hillclimb.hardware.estimate import estimate
 from hillclimb.hardware.memory.arithmetic import GIB, Term, largest
 from hillclimb.hardware.memory.engine import EngineMemory
 from hillclimb.hardware.memory.learner import LearnerMemory
-from hillclimb.hardware.model.shapes import KNOWN
+from hillclimb.hardware.model.published import KNOWN
 from hillclimb.hardware.plan import hardware_plan
 from hillclimb.spec.run import RunSpec
 from tests.fixtures.factories import make_spec

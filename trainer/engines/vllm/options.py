@@ -48,6 +48,8 @@ class VllmOptions:
     """Requests decoded as one batch (count)."""
     version: int = 0
     """Version of the weights in `model_dir`."""
+    architecture: str = "Qwen3ForCausalLM"
+    """As `trainer.inputs.model.families` names the model's."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     positions: Mapping[str, JsonValue] = field(default_factory=dict)
     """As `trainer.inputs.model.rope.resolve_rope` has them; empty keeps the model's own."""
@@ -75,7 +77,7 @@ class VllmOptions:
             "model": str(self.model_dir),
             # A config without `architectures` would be taken for a pooling model.
             "runner": "generate",
-            "hf_overrides": {"architectures": ["Qwen3ForCausalLM"], **self.positions},
+            "hf_overrides": {"architectures": [self.architecture], **self.positions},
             "dtype": self.dtype,
             "max_model_len": self.max_length,
             "max_num_seqs": self.num_sessions,

@@ -7,9 +7,9 @@ whole forward pass, chunks of the head included.
 from __future__ import annotations
 
 import torch
-from transformers import Qwen3ForCausalLM
 
-from trainer.inputs.model.directory import check_supported
+from trainer.inputs.model.families.family import CausalLM
+from trainer.inputs.model.families.registry import check_supported
 from trainer.learners.model.adapters import adapted_weight
 from trainer.learners.model.attention import NAME as PREFIX_GROUP_ATTENTION
 from trainer.learners.model.scoring import token_logprobs
@@ -17,9 +17,9 @@ from trainer.learners.packing.packing import MicroBatch
 
 
 class PolicyModule(torch.nn.Module):
-    """transformers' own Qwen3 with the scores of its actions as output."""
+    """transformers' own model with the scores of its actions as output."""
 
-    def __init__(self, causal_lm: Qwen3ForCausalLM, *, chunk_tokens: int) -> None:
+    def __init__(self, causal_lm: CausalLM, *, chunk_tokens: int) -> None:
         """Take over `causal_lm`; score at most `chunk_tokens` tokens over the vocabulary at once.
 
         Raises:

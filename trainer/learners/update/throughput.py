@@ -8,16 +8,20 @@ from __future__ import annotations
 import resource
 
 import torch
-from transformers import Qwen3Config
 
 from hillclimb.hardware.gpus import flops_of_device
+from trainer.inputs.model.families.family import CausalLMConfig, head_dim
 from trainer.learners.packing.packing import MicroBatch
 
 _GIB = 1024**3
 
 
 def train_flops(
-    config: Qwen3Config, micro: MicroBatch, *, num_parameters: int, num_adapter_parameters: int = 0
+    config: CausalLMConfig,
+    micro: MicroBatch,
+    *,
+    num_parameters: int,
+    num_adapter_parameters: int = 0,
 ) -> float:
     """Count the FLOPs of forward and backward over a micro-batch.
 
@@ -36,7 +40,7 @@ def train_flops(
         pairs += sum(n * prompt + n * (n + 1) / 2 for n in group.branch_lengths)
     tokens, actions = len(micro.token_ids_N), len(micro.targets_A)
     own = (4.0 if num_adapter_parameters else 6.0) * (body * tokens + head * actions)
-    attention = 12.0 * config.num_hidden_layers * config.num_attention_heads * config.head_dim
+    attention = 12.0 * config.num_hidden_layers * config.num_attention_heads * head_dim(config)
     return own + 6.0 * num_adapter_parameters * tokens + attention * pairs
 
 

@@ -26,7 +26,7 @@ END_OF_TURN = CHATML.end
 
 
 class Chat:
-    """Encodes and decodes the chat format of a model family, ChatML (Qwen) or Kimi's.
+    """Encodes and decodes the chat format of a model family: ChatML (Qwen), Kimi's or Llama 3's.
 
     For text without special markers the ids equal those of the rendered `chat_template.jinja` of
     our tiny models. `Chat` deviates from the templates of Qwen3 and Kimi in one place: they remove
@@ -105,7 +105,9 @@ class Chat:
 
     def encode_opening(self, system: str, prompt: str) -> tuple[int, ...]:
         """A system message, the first user message, and the open assistant turn."""
+        first = self._marks.first
         return (
+            *(() if first is None else (self._ids[first],)),
             *self.encode_message("system", system),
             *self.encode_message("user", prompt),
             *self.open_turn_ids,
@@ -171,7 +173,8 @@ class Chat:
         start, middle = self._ids[self._marks.starts[role]], self._marks.middle
         if middle is None:
             return (start, *self._encode(f"{role}{NEWLINE}{content}"))
-        return (start, *self._encode(role), self._ids[middle], *self._encode(content))
+        text = self._marks.before + content
+        return (start, *self._encode(role), self._ids[middle], *self._encode(text))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -169,7 +169,7 @@ class _Handlers:
             "is_lora": True,
             "lora_rank": record.lora.rank,
             "model_data": {
-                "arch": "Qwen3ForCausalLM",
+                "arch": self._service.base.architecture,
                 "model_name": record.base_model,
                 "tokenizer_id": self._service.tokenizer_id,
             },

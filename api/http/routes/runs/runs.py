@@ -36,6 +36,7 @@ from api.runs.errors import (
     DefaultsMisfit,
     ForkRejected,
     InvalidTransition,
+    ModelUnsupported,
     NothingToResume,
     RunImported,
     RunNotFound,
@@ -89,6 +90,7 @@ SPEC_PROBLEMS = (
     KINDS[SecretNotForHost],
     KINDS[AddressRefused],
     KINDS[DefaultsMisfit],
+    KINDS[ModelUnsupported],
 )
 NO_RUN = KINDS[RunNotFound]
 
