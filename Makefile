@@ -14,7 +14,7 @@ TRAINER_TESTS := tests/trainer tests/assets
 # it each compiles our code anew: the API takes 4.5 instead of 3.3 s of CPU until it answers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs mutants help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz rent search-environment screenshots
+.PHONY: docs mutants sbom help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz rent search-environment screenshots
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,11 +67,26 @@ docs: .venv-docs/.ready ## build the documentation as a site that works offline:
 	@.venv-docs/bin/python -m sphinx -q -E -W --keep-going -c docs/site -d build/doctrees . build/docs
 	@.venv-docs/bin/python docs/site/offline.py build/docs
 
+.venv-sbom/.ready: requirements/sbom.txt
+	@test -x .venv-sbom/bin/python || $(PYTHON) -m venv .venv-sbom
+	@.venv-sbom/bin/python $(PIP) --no-deps -r requirements/sbom.txt 2>.venv-sbom/pip.log || { cat .venv-sbom/pip.log; exit 1; }
+	@touch $@
+
+# The locks of what is installed on machines other than a developer's.
+SHIPPED_LOCKS := service clouds trainer trainer-gpu
+sbom: .venv-sbom/.ready ## write a bill of materials of each shipped lock as CycloneDX: build/sbom/*.cdx.json
+	@mkdir -p build/sbom
+	@for lock in $(SHIPPED_LOCKS); do \
+		.venv-sbom/bin/python -W ignore -m cyclonedx_py requirements --output-reproducible \
+			--pyproject pyproject.toml -o build/sbom/$$lock.cdx.json requirements/$$lock.txt || exit 1; \
+	done
+
 lock: ## write requirements/*.txt from what the environments hold
 	@$(CONTROL)/python requirements/control_lock.py
 	@$(CONTROL)/python requirements/lock.py $(TRAINER)/python requirements/trainer.txt
 	@$(CONTROL)/python requirements/lock.py $(PEERS)/python requirements/peers.txt
 	@$(CONTROL)/python requirements/lock.py .venv-docs/bin/python requirements/docs.txt
+	@test ! -x .venv-sbom/bin/python || $(CONTROL)/python requirements/lock.py .venv-sbom/bin/python requirements/sbom.txt
 
 lock-gpu: ## write requirements/trainer-gpu.txt from trainer.txt and what vLLM's CUDA build needs (minutes)
 	@$(TRAINER)/python requirements/gpu_lock.py

@@ -6,6 +6,7 @@ They apply to all projects. A soft preference: without other candidates they are
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -16,6 +17,10 @@ from sqlalchemy.orm import Session
 from api.clusters.errors import CloudExclusionNotFound
 from api.tables import CloudExclusion
 from hillclimb.spec.backend.skypilot import CandidateSpec
+
+_OTHERS_NAMES = re.compile(r"\b(?:hc-[0-9a-z]{4}-[0-9a-z]{10}-[0-9]+|[a-z]{2,5}_[0-9a-z]{20,30})")
+"""Names of clusters and ids: an exclusion is shown to every project, and comes from the run of one.
+"""
 
 
 def in_force(session: Session, *, now: datetime) -> Sequence[CloudExclusion]:
@@ -47,7 +52,11 @@ def describe(
 def exclude(
     session: Session, candidate: CandidateSpec, reason: str, *, until: datetime, now: datetime
 ) -> None:
-    """Exclude a candidate that failed; replaces an earlier exclusion of it."""
+    """Exclude a candidate that failed; replaces an earlier exclusion of it.
+
+    The reason loses what names a run of one project.
+    """
+    reason = _OTHERS_NAMES.sub("…", reason)
     row = insert(CloudExclusion).values(
         id=_id(candidate),
         infra=candidate.infra,

@@ -20,6 +20,7 @@ from api.notices.slack.facts import has_live_machines
 from api.notices.slack.live import digest_of, live_message
 from api.notices.slack.web_api import Posted, Slack
 from api.runs.deadlines import OUTBOX_LEASE_S
+from api.runs.outbox import may_watch
 from api.runs.status import TERMINAL, RunStatus
 from api.tables import Run, SlackThread
 
@@ -106,7 +107,7 @@ def _due_query(now: datetime) -> Select[SlackThread]:
     return (
         select(SlackThread)
         .join(Run, Run.id == SlackThread.run_id)
-        .where(SlackThread.next_update_at <= now, has_news)
+        .where(SlackThread.next_update_at <= now, has_news, may_watch())
         .order_by(SlackThread.next_update_at)
         .limit(1)
     )

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, aliased
 
 from api.runs.deadlines import OUTBOX_LEASE_S
 from api.runs.status import TERMINAL, RunStatus
-from api.tables import OutboxMessage, Run, SlackThread, Webhook
+from api.tables import ApiKey, OutboxMessage, ProjectMember, Run, SlackThread, Webhook
 from hillclimb.protocol.end_reasons import ReasonCode
 
 PENDING = "pending"
@@ -109,9 +109,26 @@ def channels_of(session: Session, run: Run) -> tuple[str, ...]:
     """Return the channels that get messages about the run: that of the spec, then watching ones."""
     slack = run.spec.get("notify", {}).get("slack")
     own = () if slack is None else (str(slack["channel"]),)
-    query = select(SlackThread.channel).where(SlackThread.run_id == run.id)
+    query = select(SlackThread.channel).where(SlackThread.run_id == run.id, may_watch())
     watching = session.scalars(query.order_by(SlackThread.created_at, SlackThread.channel))
     return (*own, *(each for each in watching if each not in own))
+
+
+def may_watch() -> ColumnElement[bool]:
+    """A condition on `SlackThread`: the key by which the channel watches is valid.
+
+    Whoever was removed from the project would else go on reading about its runs.
+    """
+    is_member = exists().where(
+        ProjectMember.project_id == ApiKey.project_id, ProjectMember.person_id == ApiKey.person_id
+    )
+    is_valid = exists().where(
+        ApiKey.id == SlackThread.watcher,
+        ApiKey.revoked_at.is_(None),
+        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.now()),
+        or_(ApiKey.person_id.is_(None), is_member),
+    )
+    return or_(SlackThread.watcher.is_(None), is_valid)
 
 
 def _enqueue_for_webhooks(session: Session, run: Run, *, seq: int, event_type: str) -> None:

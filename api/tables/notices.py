@@ -91,6 +91,8 @@ class SlackThread(Created, Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     channel: Mapped[str] = mapped_column(primary_key=True)
     """As the spec or the person who watches names it."""
+    watcher: Mapped[str | None]
+    """Id of the key of the person who has the channel watch; null for the channel of the spec."""
     channel_id: Mapped[str | None]
     """As Slack names it; null until the message is posted."""
     ts: Mapped[str | None]

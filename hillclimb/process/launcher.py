@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,9 @@ WITHHELD_VARIABLES = frozenset(
     | {"LAMBDA_API_KEY", "RUNPOD_API_KEY", "VAST_API_KEY", "PRIME_INTELLECT_API_KEY"}
 )
 """Variables of the control plane: secrets a trainer must not see, and paths that change imports."""
+RAY_MODE, RAY_TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
+RAY_VARIABLES = frozenset({"RAY_ADDRESS", RAY_MODE, RAY_TOKEN, "RAY_AUTH_TOKEN_PATH"})
+"""Which Ray a process joins, and its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,20 @@ class Launcher:
             PRIVATE_HOSTS: self.environment.get(PRIVATE_HOSTS, ""),
             "PYTHONUNBUFFERED": "1",
             **self._trace(plan),
+            **self._ray_token(),
             ATTEMPT_VARIABLE: plan.attempt_id,
             HOME_VARIABLE: str(self.host.own_dir),
         }
+
+    def _ray_token(self) -> dict[str, str]:
+        """Return the key of the Ray that the trainer starts; nothing where it joins another one.
+
+        Ray's own default is a key per account, in a file of its home that others may read.
+        """
+        joins = RAY_VARIABLES & self.environment.keys()
+        if joins or len(self.environment.get("SKYPILOT_NODE_IPS", "").split()) > 1:
+            return {}
+        return {RAY_MODE: "token", RAY_TOKEN: secrets.token_hex(32)}
 
     def _trace(self, plan: LaunchPlan) -> dict[str, str]:
         traceparent = tracing.current_traceparent() or plan.traceparent

@@ -7,7 +7,7 @@ import json
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from hillclimb.spec.documented import Documented
 from hillclimb.spec.run import RunSpec
@@ -17,10 +17,21 @@ class _Frozen(Documented):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ManifestFile(_Frozen):
-    """One file of a checkpoint, by its path relative to the checkpoint."""
+def _is_inside(path: str) -> str:
+    parts = path.split("/")
+    if "\\" in path or not path.isprintable() or {"", ".", ".."} & set(parts):
+        raise ValueError(f"{path!r:.200} is no file inside of the checkpoint")
+    return path
 
-    path: str
+
+class ManifestFile(_Frozen):
+    """One file of a checkpoint, by its path relative to the checkpoint.
+
+    Whoever fetches it writes a file there: whoever writes to the store must not choose another
+    folder of that machine.
+    """
+
+    path: Annotated[str, AfterValidator(_is_inside)]
     size_bytes: Annotated[int, Field(ge=0)]
     sha256: str
 
@@ -55,6 +66,22 @@ class Manifest(_Frozen):
     def size_bytes(self) -> int:
         """Bytes of all files."""
         return sum(file.size_bytes for file in self.files)
+
+
+def listed_files(manifest: JsonValue) -> list[ManifestFile]:
+    """Return the files of a manifest as a service sent it.
+
+    Raises:
+        ValueError: it lists none, or one that is not inside of the checkpoint.
+    """
+    listed = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("the manifest lists no files")  # noqa: TRY004 - a fault of the file
+    try:
+        return [ManifestFile.model_validate(each) for each in listed]
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(str(first["msg"]).removeprefix("Value error, ")) from error
 
 
 def config_hash(spec: RunSpec) -> str:

@@ -12,14 +12,19 @@ from typing import Literal
 
 import httpx
 import psycopg
+import redis
 
+from hillclimb.blobs.base import StoreError
+from hillclimb.blobs.locate import open_store
+from hillclimb.blobs.retry import RetryPolicy
 from hillclimb.stack.control import status
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import CODE_ROOT, StackOptions
 from hillclimb.stack.servers.postgres import PostgresServer
+from hillclimb.stack.servers.valkey import ValkeyServer
 from hillclimb.stack.state.credentials import load_credentials
 from hillclimb.stack.state.directory import StateDirectory
-from hillclimb.stack.state.records import StackRecord
+from hillclimb.stack.state.records import ServiceRecord, ServiceState, StackRecord
 from hillclimb.stack.system.binaries import postgres_programs, server_account, valkey_program
 from hillclimb.stack.system.ports import is_free
 from hillclimb.stack.system.processes import owned_by
@@ -27,6 +32,10 @@ from hillclimb.stack.system.processes import owned_by
 LEAST_FREE_BYTES = 2 * 2**30
 IMPORT_DEADLINE_S = 120.0
 SERVICE_TIMEOUT_S = 10.0
+BROKER_TIMEOUT_S = 3.0
+STORE_TIMEOUT_S = 5.0
+REDIS_FIX = "See logs/valkey.log in the state directory, or REDIS_URL."
+RUNNING: frozenset[ServiceState] = frozenset({"ready", "done"})
 NOT_INSTALLED = 3
 """Exit status of a script that did not find a library."""
 PYTHONS = ((3, 11), (3, 12))
@@ -83,7 +92,11 @@ def examine(options: StackOptions) -> Iterator[Check]:
         lambda: _state(options),
         lambda: _supervisor(options, record),
         lambda: _ports(options, record),
+        lambda: _services(record),
         lambda: _database(options, record),
+        lambda: _broker(options, record),
+        lambda: _blobs(options),
+        lambda: _runners(options, record),
         lambda: _service(record),
     )
     for probe in probes:
@@ -227,6 +240,30 @@ def _supervisor(options: StackOptions, record: StackRecord) -> Iterator[Check]:
         yield Check(name="supervisor", level="ok", detail="not running, nothing left over")
 
 
+def _services(record: StackRecord) -> Iterator[Check]:
+    """Yield the services that do not run or were started again; the runner is one of them."""
+    if record.supervisor is None:
+        return
+    findings = [(name, _trouble(service)) for name, service in record.services.items()]
+    for name, trouble in findings:
+        if trouble:
+            fix = f"See logs/{name}.log in the state directory."
+            yield Check(name=f"service {name}", level="warn", detail=trouble, fix=fix)
+    well = [name for name, trouble in findings if not trouble]
+    if well:
+        detail = f"running, never restarted: {', '.join(well)}"
+        yield Check(name="services", level="ok", detail=detail)
+
+
+def _trouble(service: ServiceRecord) -> str:
+    """Say what is wrong with a service; empty for one that runs and was started once."""
+    parts: list[str] = [] if service.state in RUNNING else [service.state]
+    if service.restarts:
+        times = "once" if service.restarts == 1 else f"{service.restarts} times"
+        parts.append(f"restarted {times}" + (f": {service.last_exit}" if service.last_exit else ""))
+    return ", ".join(parts)
+
+
 def _ports(options: StackOptions, record: StackRecord) -> Iterator[Check]:
     if record.supervisor is not None:
         used = ", ".join(f"{name} {port}" for name, port in record.ports.items())
@@ -275,6 +312,61 @@ def _database(options: StackOptions, record: StackRecord) -> Iterator[Check]:
         )
 
 
+def _broker(options: StackOptions, record: StackRecord) -> Iterator[Check]:
+    """Yield whether the broker answers a PING with the password that the services use."""
+    url = options.redis_url or _own_broker_url(options, record)
+    if url is None:
+        yield Check(name="broker", level="ok", detail="not running")
+        return
+    try:
+        with redis.Redis.from_url(
+            url,
+            socket_timeout=BROKER_TIMEOUT_S,
+            socket_connect_timeout=BROKER_TIMEOUT_S,
+        ) as client:
+            client.ping()
+    except ValueError:  # its text may have a piece of the password
+        yield Check(name="broker", level="fail", detail="no address of a server", fix=REDIS_FIX)
+    except redis.RedisError as error:
+        yield Check(name="broker", level="fail", detail=str(error), fix=REDIS_FIX)
+    else:
+        yield Check(name="broker", level="ok", detail="answers")
+
+
+def _blobs(options: StackOptions) -> Iterator[Check]:
+    """Yield whether checkpoints can be stored."""
+    url = options.blobs_url or str(options.state_dir / "blobs")
+    if options.blobs_url is None and not options.state_dir.exists():
+        yield Check(name="blobs", level="ok", detail=f"{url} will be created by `hillclimb up`")
+        return
+    try:
+        open_store(url, RetryPolicy(total_s=STORE_TIMEOUT_S, silence_s=STORE_TIMEOUT_S)).check()
+    except StoreError as error:
+        fix = "Runs would keep their checkpoints on the trainer's disk: see HILLCLIMB_BLOBS_URL."
+        yield Check(name="blobs", level="fail", detail=str(error), fix=fix)
+    else:
+        yield Check(name="blobs", level="ok", detail=f"writable: {url.partition('?')[0]}")
+
+
+def _runners(options: StackOptions, record: StackRecord) -> Iterator[Check]:
+    """Yield how many runners keep their lease, if the service and its database run."""
+    url = options.database_url or _own_database_url(options, record)
+    if record.supervisor is None or url is None:
+        return
+    query = "SELECT name, lease_until >= now() FROM runners ORDER BY name"
+    try:
+        with psycopg.connect(url.replace("+psycopg", "", 1), connect_timeout=3) as connection:
+            rows = connection.execute(query).fetchall()
+    except psycopg.Error:  # `database` has said why
+        return
+    present = [str(name) for name, is_leased in rows if is_leased]
+    if present:
+        yield Check(name="runners", level="ok", detail=f"report: {', '.join(present)}")
+    else:
+        fix = "Runs wait for one: see logs/runner.log in the state directory."
+        yield Check(name="runners", level="warn", detail="none reports", fix=fix)
+
+
 def _service(record: StackRecord) -> Iterator[Check]:
     """Yield the running service's own warnings; nothing if none runs."""
     if record.supervisor is None or record.url is None:
@@ -292,6 +384,19 @@ def _service(record: StackRecord) -> Iterator[Check]:
     for warning in warnings:
         detail, _, fix = warning.partition(". ")
         yield Check(name="service", level="warn", detail=detail, fix=fix)
+
+
+def _own_broker_url(options: StackOptions, record: StackRecord) -> str | None:
+    service = record.services.get("valkey")
+    credentials = load_credentials(StateDirectory(options.state_dir))
+    if service is None or service.process is None or credentials is None:
+        return None
+    server = ValkeyServer(
+        directory=options.state_dir / "valkey",
+        port=record.ports["valkey"],
+        password=credentials.valkey_password,
+    )
+    return server.url
 
 
 def _own_database_url(options: StackOptions, record: StackRecord) -> str | None:

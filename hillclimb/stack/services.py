@@ -2,13 +2,15 @@
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from hillclimb.process.launcher import WITHHELD_VARIABLES
 from hillclimb.stack.options import CODE_ROOT
 from hillclimb.stack.plan import StackPlan
 from hillclimb.stack.servers.probes import file_written, http_ready, log_says, server_ready
 from hillclimb.stack.supervisor.spec import ServiceSpec
+from hillclimb.stack.system.cloud_keys import CLOUD_KEYS
 from hillclimb.stack.system.ports import LOOPBACK
 
 READY_FILE_VARIABLE = "HILLCLIMB_READY_FILE"
@@ -16,6 +18,24 @@ RUNNER_STOP_VARIABLE = "HILLCLIMB_RUNNER_STOP_TIMEOUT_S"
 TRAINERS_SHARE = 0.75
 CLUSTER_PROCESSES = "4"
 """Clusters that the cluster worker handles concurrently."""
+NO_SECRETS = frozenset({"HILLCLIMB_READY_FILE", "PYTHONPATH", "VIRTUAL_ENV"})
+SECRETS = WITHHELD_VARIABLES - NO_SECRETS | {"HILLCLIMB_SLACK_CHANNEL"}
+"""Secrets of the control plane, and what is no setting without one of them."""
+_BROKER = frozenset({"DATABASE_URL", "REDIS_URL", "HILLCLIMB_SECRET_KEY"})
+_WORKER = _BROKER | {"HILLCLIMB_MASTER_KEYS", "SLACK_BOT_TOKEN", "HILLCLIMB_SLACK_CHANNEL"}
+READ_BY: Mapping[str, frozenset[str]] = {
+    "migrate": frozenset({"DATABASE_URL", "HILLCLIMB_OWNER_DATABASE_URL"}),
+    "api": _WORKER
+    | {"HILLCLIMB_BOOTSTRAP_KEY", "HILLCLIMB_RUNNER_TOKEN", "HILLCLIMB_METRICS_TOKEN"}
+    | {"HILLCLIMB_OIDC_CLIENT_SECRET", "SLACK_SIGNING_SECRET"},
+    "worker": _WORKER,
+    "cluster-worker": _WORKER,
+    "beat": _BROKER,
+    "slack": _WORKER | {"SLACK_APP_TOKEN"},
+    "sky-api": frozenset(CLOUD_KEYS),
+    "runner": frozenset({"HILLCLIMB_RUNNER_TOKEN"}),
+}
+"""Of these secrets, what each service reads; a service that is not listed reads none."""
 
 
 def services(plan: StackPlan) -> tuple[ServiceSpec, ...]:
@@ -24,7 +44,7 @@ def services(plan: StackPlan) -> tuple[ServiceSpec, ...]:
     present = [spec for spec in specs if spec is not None]
     names = {spec.name for spec in present}
     # External servers are not started here, so no service waits for them.
-    return tuple(_without_absent_needs(spec, names) for spec in present)
+    return tuple(_with_its_secrets(_without_absent_needs(spec, names)) for spec in present)
 
 
 def _postgres(plan: StackPlan) -> ServiceSpec | None:
@@ -206,3 +226,10 @@ def _python(*arguments: str) -> tuple[str, ...]:
 
 def _without_absent_needs(spec: ServiceSpec, present: set[str]) -> ServiceSpec:
     return replace(spec, needs=tuple(name for name in spec.needs if name in present))
+
+
+def _with_its_secrets(spec: ServiceSpec) -> ServiceSpec:
+    """Return the service without the secrets that are others': not in /proc either."""
+    withheld = SECRETS - READ_BY.get(spec.name, frozenset())
+    own = {name: value for name, value in spec.environment.items() if name not in withheld}
+    return replace(spec, environment=own, withheld=withheld)

@@ -8,24 +8,21 @@ from collections.abc import Mapping
 
 from hillclimb.process import redactor
 from hillclimb.process.identity import ATTEMPT_VARIABLE, HOME_VARIABLE
-from hillclimb.process.launcher import WITHHELD_VARIABLES
+from hillclimb.process.launcher import RAY_VARIABLES, WITHHELD_VARIABLES
 from hillclimb.process.redactor import SECRET_NAMES
 from trainer.node.settings import NodeSettings
 
 WITHHELD = WITHHELD_VARIABLES - {"PYTHONPATH", "VIRTUAL_ENV"}
 """Variables withheld from a node's children. The import paths are not: node and trainer share one
 environment."""
-FOREIGN_RAY_VARIABLES = frozenset(
-    {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
-)
-"""Variables of SkyPilot's own Ray, in which its job runs on some clouds: not the trainer's."""
 
 
 def with_secrets(environ: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's variables and the attempt's secrets, listed in `SECRET_NAMES`."""
-    inherited = {
-        name: value for name, value in environ.items() if name not in FOREIGN_RAY_VARIABLES
-    }
+    """Return this process's variables and the attempt's secrets, listed in `SECRET_NAMES`.
+
+    Those of SkyPilot's own Ray, in which its job runs on some clouds, are not the trainer's.
+    """
+    inherited = {name: value for name, value in environ.items() if name not in RAY_VARIABLES}
     return redactor.with_secrets({SECRET_NAMES: ""} | inherited, secrets)
 
 

@@ -23,8 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal; return the exit code (2 for wrong usage)."""
     usage = parser()
     args = usage.parse_args(arguments)
-    if not args.api_key.startswith(_KEY_BEGINS):
-        usage.error(f"the key must begin with {_KEY_BEGINS}: the SDK takes no other")
+    keys = args.api_key.split(",")
+    if not all(key.startswith(_KEY_BEGINS) for key in keys) or len({*keys}) < len(keys):
+        usage.error(
+            f"each key must begin with {_KEY_BEGINS} and be there once: the SDK takes no other"
+        )
     try:
         _serve(args)
     except (OSError, TrainerError) as error:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+from trainer.tinker_server.accounts import account_of
 from trainer.tinker_server.errors import Busy, Gone, RequestRefused
 
 Result: TypeAlias = dict[str, Any]
@@ -31,6 +32,7 @@ _log = logging.getLogger(__name__)
 class _Job:
     key: Hashable
     work: Work
+    owner: str
     done: asyncio.Event = field(default_factory=asyncio.Event)
     result: Result = field(default_factory=dict)
     done_at: float | None = None
@@ -53,7 +55,7 @@ class FutureTable:
 
     def queue(self, key: Hashable, work: Work, *, owner: str) -> str:
         """Run `work` after the owner's other jobs; return the job's id."""
-        job_id, job = self._enter(key, work)
+        job_id, job = self._enter(key, work, owner)
         if job is not None:
             self._queues.setdefault(owner, deque()).append(job)
             self._queued.set()
@@ -63,7 +65,7 @@ class FutureTable:
 
     def start(self, key: Hashable, work: Work, *, owner: str) -> str:
         """Run `work` now, beside all other jobs; return the job's id."""
-        job_id, job = self._enter(key, work)
+        job_id, job = self._enter(key, work, owner)
         if job is not None:
             task = asyncio.create_task(self._do(job))
             self._started[owner][task] = job
@@ -94,6 +96,16 @@ class FutureTable:
             return None
         return job.result
 
+    def refuse_foreign(self, account: str, job_id: str) -> None:
+        """Refuse to name a job of another account, as if there were none.
+
+        Raises:
+            Gone: there is no such job of this one.
+        """
+        job = self._jobs.get(job_id)
+        if job is not None and account_of(job.owner) != account:
+            raise Gone(f"there is no request {job_id}: it is another account's")
+
     def why_paused(self, job_id: str) -> str | None:
         """Return the reason for which a job waits for room, if it does."""
         job = self._jobs.get(job_id)
@@ -108,12 +120,12 @@ class FutureTable:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _enter(self, key: Hashable, work: Work) -> tuple[str, _Job | None]:
+    def _enter(self, key: Hashable, work: Work, owner: str) -> tuple[str, _Job | None]:
         self._sweep()
         job_id = self._by_key.get(key)
         if job_id is not None:
             return job_id, None
-        job_id, job = f"req-{uuid4().hex}", _Job(key, work)
+        job_id, job = f"req-{uuid4().hex}", _Job(key, work, owner)
         self._jobs[job_id], self._by_key[key] = job, job_id
         return job_id, job
 

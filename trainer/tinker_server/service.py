@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainer.tinker_server import disk, wire
+from trainer.tinker_server.accounts import new_session_id
 from trainer.tinker_server.disk import Disk, ModelRecord, SamplerRecord
 from trainer.tinker_server.errors import Busy, RequestRefused, Unknown
 from trainer.tinker_server.jobs import FutureTable, Result, Work
@@ -62,9 +63,9 @@ class TinkerService:
             self.base, num_sessions=settings.max_samples, max_length=self.context
         )
 
-    def create_session(self, body: wire.CreateSession) -> str:
-        """Create a session; it lasts while its heartbeats come."""
-        session_id = f"s-{secrets.token_hex(8)}"
+    def create_session(self, body: wire.CreateSession, *, account: str = "") -> str:
+        """Create a session of an account; it lasts while its heartbeats come."""
+        session_id = new_session_id(account)
         self._sessions[session_id] = _Session(self._clock(), body.user_metadata, {})
         self.disk.sweep()
         return session_id

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.tinker_server.accounts import Accounts
+
 API_KEY = "tml-local"
 """Default key; the SDK accepts only keys with this prefix, `tml-`."""
 
@@ -21,6 +23,7 @@ class TinkerServerSettings:
     state_dir: Path
     """Directory of everything that outlives the process."""
     api_key: str = API_KEY
+    """The key of clients; several, with commas between, are accounts (`accounts`)."""
     max_models: int = 4
     """Adapters in training at once."""
     max_rank: int = 64
@@ -32,3 +35,8 @@ class TinkerServerSettings:
     """Disk space of the weights of unnamed sampling sessions; the least recently used go first."""
     max_context: int | None = None
     """Longest sequence (tokens); None: the model's positions."""
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts of the keys."""
+        return Accounts(tuple(filter(None, self.api_key.split(","))))

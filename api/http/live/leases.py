@@ -17,10 +17,9 @@ from sqlalchemy.orm import Session
 
 from api.http.live.hub import Hub
 from api.runs.journal import utc_now
-from api.tables import ApiKey
-from api.tables.access.errors import IdentityError, NotAuthenticated
-from api.tables.access.identity import Principal, Scope, principal_of, principal_of_person
-from api.tables.access.members import check_session
+from api.tables.access.errors import IdentityError
+from api.tables.access.identity import Principal, Scope
+from api.tables.access.members import look_up_again
 from api.tables.database import Database
 
 INTERVAL_S = 1.0
@@ -54,19 +53,7 @@ def _refused(
 
 def _may_read(session: Session, caller: Principal, *, now: datetime) -> bool:
     try:
-        _again(session, caller, now=now).require(Scope.RUNS_READ)
+        look_up_again(session, caller, now=now).require(Scope.RUNS_READ)
     except IdentityError:
         return False
     return True
-
-
-def _again(session: Session, caller: Principal, *, now: datetime) -> Principal:
-    """Return the caller as of now; raises NotAuthenticated."""
-    if caller.session is not None:
-        check_session(session, caller.session, caller.person_id)
-    if caller.key_id is None:
-        return principal_of_person(session, caller.project_id, str(caller.person_id))
-    key = session.get(ApiKey, caller.key_id)
-    if key is None:
-        raise NotAuthenticated("The API key was deleted.")
-    return principal_of(session, key, now=now)

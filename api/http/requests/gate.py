@@ -11,6 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from re import Pattern
 
 from fastapi import FastAPI, Request
@@ -25,6 +26,7 @@ from starlette.types import Scope as Connection
 from api.http.dashboard.sessions import COOKIE, read_session
 from api.http.handlers import answer, not_allowed
 from api.http.requests.limits.entrance import ATTEMPT, entrance_of, origin_of
+from api.http.requests.limits.late_bodies import LateBody
 from api.http.requests.limits.rates import Rates
 from api.http.requests.permissions import CHANGES, FORMS, PAGES, PERMISSIONS, SCOPE_OF, Access
 from api.http.requests.services import Services
@@ -34,6 +36,8 @@ from api.tables.access import audit
 from api.tables.access.audit import AuditDraft, Origin
 from api.tables.access.errors import IdentityError, NotAllowed, NotAuthenticated
 from api.tables.access.identity import Principal
+from api.tables.access.members import look_up_again
+from api.tables.access.roles import Scope
 
 log = logging.getLogger(__name__)
 
@@ -114,21 +118,37 @@ class Gate:
             await answer(request, error)(scope, receive, send)
             return
         scope["state"]["caller"] = caller
-        if caller is None or access not in CHANGES or route.method == "GET":
+        if caller is None or access is None or route.method == "GET":
             await self._app(scope, receive, send)
             return
+        late = LateBody(
+            receive=receive,
+            send=send,
+            look_again=partial(run_in_threadpool, _look_again, request, caller, SCOPE_OF[access]),
+        )
+        await self._change(route, parameters, late, scope)
+        if late.refusal is not None:
+            await answer(request, late.refusal)(scope, receive, send)
+
+    async def _change(
+        self, route: GatedRoute, parameters: dict[str, str], late: LateBody, scope: Connection
+    ) -> None:
+        """Pass a request on that may change something, with the draft of its audit record."""
+        request, access = Request(scope), PERMISSIONS[route.name]
+        if access not in CHANGES:
+            await late.pass_to(self._app, scope)
+            return
         draft = AuditDraft(
-            caller=caller,
+            caller=scope["state"]["caller"],
             route=route.name,
             target=next((parameters[each] for each in TARGETS if each in parameters), None),
             request_id=request.state.request_id,
         )
-        recorder: Send = _Recorder(services=_services(request), draft=draft, send=send)
-        if access in FORMS:
+        if access not in FORMS:
             # A form answers with a redirect, and may change nothing: its transaction records it.
-            recorder = send
+            late.send = _Recorder(services=_services(request), draft=draft, send=late.send)
         with audit.auditing(draft):
-            await self._app(scope, receive, recorder)
+            await late.pass_to(self._app, scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +218,12 @@ async def _caller(
         if access in PAGES:
             return None
         raise
+
+
+def _look_again(request: Request, caller: Principal, scope: Scope) -> None:
+    """Raise IdentityError for an admitted caller who has lost the key, session or role."""
+    with _services(request).database.transaction() as session:
+        look_up_again(session, caller, now=utc_now()).require(scope)
 
 
 def _of_session(services: Services, cookie: str) -> Principal:

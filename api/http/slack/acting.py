@@ -272,8 +272,11 @@ def _named(request: PersonRequest, words: Sequence[str], verb: str) -> str:
 
 
 def watch(request: PersonRequest, words: Sequence[str]) -> SlackReply:
-    """Keep a live message of a run in this channel, with its events as replies."""
-    caller = request.reader()
+    """Keep a live message of a run in this channel, with its events as replies.
+
+    It is posted for everybody in the channel, and ends with the person's key.
+    """
+    caller = request.writer()
     with request.services.database.transaction() as session:
         run = find_run(session, caller.project_id, only_run(words, "`/hillclimb watch RUN`"))
         is_here = or_(
@@ -284,7 +287,7 @@ def watch(request: PersonRequest, words: Sequence[str]) -> SlackReply:
         query = select(SlackThread.channel).where(SlackThread.run_id == run.id)
         if len(session.scalars(query).all()) >= MAX_WATCHING:
             raise InputRejected(f"{MAX_WATCHING} channels watch {run.name} already: no more do.")
-        row = {"run_id": run.id, "channel": request.channel}
+        row = {"run_id": run.id, "channel": request.channel, "watcher": caller.key_id}
         session.execute(insert(SlackThread).values(**row).on_conflict_do_nothing())
         name = run.name
     return sentence(f"This channel watches *{escape(name)}* from now on.", in_channel=True)

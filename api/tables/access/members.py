@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,11 +11,27 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.tables import EndedSession, Person, Project, ProjectMember
+from api.tables import ApiKey, EndedSession, Person, Project, ProjectMember
 from api.tables.access.errors import MemberNotFound, NotAuthenticated, SignInFailed
-from api.tables.access.identity import BrowserSession
+from api.tables.access.identity import (
+    BrowserSession,
+    Principal,
+    principal_of,
+    principal_of_person,
+)
 from api.tables.access.roles import Role
 from api.tables.ids import new_id
+
+_SMALL = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
+
+
+def plain_address(email: str) -> str:
+    """Return an address as it is stored: with small letters, of ASCII alone.
+
+    Of other alphabets some capitals become a letter of ASCII (the Kelvin sign a k): whoever had the
+    one address would be the person who was invited under the other.
+    """
+    return email.translate(_SMALL)
 
 
 def list_members(
@@ -27,7 +44,7 @@ def list_members(
         .where(ProjectMember.project_id == project_id)
     )
     if after is not None:
-        query = query.where(Person.email > after.lower())
+        query = query.where(Person.email > plain_address(after))
     rows = session.execute(query.order_by(Person.email).limit(limit)).all()
     return [(member, person) for member, person in rows]
 
@@ -37,7 +54,7 @@ def find_member(session: Session, project_id: str, email: str) -> ProjectMember:
     query = (
         select(ProjectMember)
         .join(Person, Person.id == ProjectMember.person_id)
-        .where(ProjectMember.project_id == project_id, Person.email == email.lower())
+        .where(ProjectMember.project_id == project_id, Person.email == plain_address(email))
     )
     member = session.scalar(query)
     if member is None:
@@ -51,9 +68,10 @@ def set_member(
     session: Session, project_id: str, email: str, role: Role, *, actor: str
 ) -> tuple[ProjectMember, Person]:
     """Invite a person, or change a member's role; a person need not have signed in before."""
-    named = {"id": new_id("per"), "email": email.lower()}
+    address = plain_address(email)
+    named = {"id": new_id("per"), "email": address}
     session.execute(insert(Person).values(**named).on_conflict_do_nothing(index_elements=["email"]))
-    person = session.scalars(select(Person).where(Person.email == email.lower())).one()
+    person = session.scalars(select(Person).where(Person.email == address)).one()
     member = session.get(ProjectMember, (project_id, person.id), with_for_update=True)
     if member is None:
         member = ProjectMember(
@@ -143,7 +161,7 @@ def sign_in(session: Session, identity: ConfirmedIdentity, *, now: datetime) -> 
     known = (Person.issuer == identity.issuer, Person.subject == identity.subject)
     person = session.scalar(select(Person).where(*known).with_for_update())
     if person is None and identity.email is not None:
-        unbound = (Person.email == identity.email.lower(), Person.subject.is_(None))
+        unbound = (Person.email == plain_address(identity.email), Person.subject.is_(None))
         person = session.scalar(select(Person).where(*unbound).with_for_update())
     if person is None:
         raise SignInFailed(
@@ -177,3 +195,15 @@ def end_sessions(session: Session, person_id: str, *, now: datetime) -> None:
     """End every browser session of a person that is open now."""
     person = session.get_one(Person, person_id)
     person.sessions_since = now
+
+
+def look_up_again(session: Session, caller: Principal, *, now: datetime) -> Principal:
+    """Return a caller who was admitted before as of now; raises NotAuthenticated."""
+    if caller.session is not None:
+        check_session(session, caller.session, caller.person_id)
+    if caller.key_id is None:
+        return principal_of_person(session, caller.project_id, str(caller.person_id))
+    key = session.get(ApiKey, caller.key_id)
+    if key is None:
+        raise NotAuthenticated("The API key was deleted.")
+    return principal_of(session, key, now=now)

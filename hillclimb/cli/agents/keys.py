@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from rich.markup import escape
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import minute, print_json, print_table, print_text, table
@@ -51,7 +50,7 @@ def list_keys(*, limit: int, as_json: bool) -> None:
     rows = [
         (
             each.id,
-            escape(each.name[:20]),
+            each.name[:20],
             f"{each.grant.num_runs_used}/{each.grant.num_runs}",
             "revoked" if each.revoked_at else minute(each.created_at),
         )

@@ -13,6 +13,7 @@ from hillclimb.cli.runs.tokens import print_tokens
 from hillclimb.cli.terminal.console import (
     err,
     print_json,
+    print_log,
     print_table,
     print_text,
     table,
@@ -51,7 +52,7 @@ def logs(
                 print_json(page)
             else:
                 is_empty = is_empty and not page.text
-                click.echo(page.text, nl=False)
+                print_log(page.text)
         if is_empty and not as_json:
             err.print(_why_empty(client, run_id, attempt, filters), markup=False, soft_wrap=True)
 

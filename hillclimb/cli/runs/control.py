@@ -17,7 +17,7 @@ from hillclimb.cli.terminal.run_reference import RUN_AT_STEP, RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed, NoCheckpoint
 from hillclimb.client.stream.download import download
-from hillclimb.protocol.checkpoint_manifest import ManifestFile
+from hillclimb.protocol.checkpoint_manifest import ManifestFile, listed_files
 from hillclimb.protocol.payloads.checkpoints import CheckpointWithManifest
 from hillclimb.protocol.payloads.statuses import RunStatus
 from hillclimb.protocol.rundir import ADAPTER, POLICY
@@ -113,7 +113,10 @@ def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointWithManifes
 
 def _weights(checkpoint: CheckpointWithManifest) -> list[ManifestFile]:
     """Return the files of the model, without optimizer state and data order."""
-    files = [ManifestFile.model_validate(entry) for entry in checkpoint.manifest["files"]]
+    try:
+        files = listed_files(checkpoint.manifest)
+    except ValueError as error:
+        raise DownloadFailed(f"the checkpoint cannot be downloaded: {error}") from error
     for folder in (POLICY, ADAPTER):
         if weights := [entry for entry in files if entry.path.startswith(f"{folder}/")]:
             return weights

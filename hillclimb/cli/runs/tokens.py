@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.markup import escape
-
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.rollouts import TokenPage, TokenPayload
@@ -82,7 +80,7 @@ def _token_row(token: TokenPayload) -> tuple[object, ...]:
 def _text(token: TokenPayload) -> str:
     """Return a token as a terminal may print it: no control character reaches it."""
     if token.text is not None:
-        return escape(repr(token.text))
+        return repr(token.text)
     return f"id {token.token_id}" if token.bytes_hex is None else f"bytes {token.bytes_hex}"
 
 

@@ -12,7 +12,15 @@ from rich.markup import escape
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import VERDICT_STYLE, p_value_text
 from hillclimb.cli.runs.submission.submit import SET
-from hillclimb.cli.terminal.console import out, percent, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.console import (
+    out,
+    percent,
+    print_json,
+    print_page,
+    print_table,
+    print_text,
+    table,
+)
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.errors import FiguresUnavailable
 from hillclimb.client.spec_file import parse_value, read_spec
@@ -134,8 +142,7 @@ def list_experiments(*, limit: int, before: str | None, as_json: bool) -> None:
         print_json(page)
         return
     rows = [
-        (escape(each.key), escape(each.parent or "–"), each.num_runs, _cut(each.title, 40))
-        for each in page.data
+        (each.key, each.parent or "–", each.num_runs, _cut(each.title, 40)) for each in page.data
     ]
     empty = "no experiments: hillclimb experiment create KEY --title TEXT creates one"
     print_table(table(("experiment", "parent", "runs>", "title"), rows), empty=empty)
@@ -244,7 +251,7 @@ def report(
     with connect() as client:
         page = client.experiments.report(key)
         if directory is None:
-            print_json({"key": key, "report": page}) if as_json else click.echo(page)
+            print_json({"key": key, "report": page}) if as_json else print_page(page)
             return
         changelog = client.experiments.changelog()
         results = client.experiments.results(key, decoding=decoding)
@@ -393,4 +400,4 @@ def _styled(state: CellState) -> str:
 
 
 def _cut(text: str, width: int = MAX_ARM) -> str:
-    return escape(text if len(text) <= width else f"{text[: width - 1]}…")
+    return text if len(text) <= width else f"{text[: width - 1]}…"

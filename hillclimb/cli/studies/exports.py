@@ -21,7 +21,7 @@ from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed, ImportSourceError
 from hillclimb.client.stream.download import download
-from hillclimb.protocol.checkpoint_manifest import ManifestFile
+from hillclimb.protocol.checkpoint_manifest import listed_files
 from hillclimb.protocol.payloads.runs import RunPayload
 from hillclimb.protocol.rundir import MANIFEST
 from hillclimb.stats.trajectories.skyrl.layout import EVALS, place_of
@@ -201,8 +201,11 @@ def _copy(client: Client, run_id: str, step: int, store: BlobStore, place: str) 
     folder = f"{place}/global_step_{step}"
     if store.exists(f"{folder}/{MANIFEST}"):
         return False
-    entries = client.checkpoint(run_id, step).manifest["files"]
-    for entry in map(ManifestFile.model_validate, entries):
+    try:
+        entries = listed_files(client.checkpoint(run_id, step).manifest)
+    except ValueError as error:
+        raise DownloadFailed(f"the checkpoint cannot be downloaded: {error}") from error
+    for entry in entries:
         with tempfile.TemporaryDirectory(prefix="hillclimb-export-") as directory:
             local = Path(directory, "file")
             fetch = _fetch(client, run_id, step, entry.path)

@@ -9,7 +9,13 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import p_value_text, rate_with_interval
-from hillclimb.cli.terminal.console import print_json, print_table, print_text, table
+from hillclimb.cli.terminal.console import (
+    print_json,
+    print_page,
+    print_table,
+    print_text,
+    table,
+)
 from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.protocol.payloads.studies.issues import IssuePayload, SymptomRate
 from hillclimb.stats.trajectories.patterns.pattern import Severity
@@ -160,7 +166,7 @@ def ledger(*, state: str, severity: str | None, env: str | None, as_json: bool) 
     if as_json:
         print_json(payload)
     else:
-        click.echo(payload.markdown, nl=False)
+        print_page(payload.markdown.removesuffix("\n"))
 
 
 def _print_issue(payload: IssuePayload, *, as_json: bool) -> None:
@@ -190,7 +196,7 @@ def _row(payload: IssuePayload) -> list[object]:
     where = f" in {payload.env_key}" if payload.env_key is not None else ""
     return [
         payload.number,
-        payload.title.replace("[", r"\["),
+        payload.title,
         payload.severity.upper(),
         f"{payload.symptom}{where}",
         _share(measured.before),

@@ -8,16 +8,22 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+import click
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Column, Table
 
+from hillclimb.cli.terminal.foreign_text import (
+    PlainConsole,
+    cell_markup,
+    visible,
+    visible_lines,
+)
 from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.base import Payload
 
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
+out = PlainConsole(highlight=False, emoji=False)
+err = PlainConsole(stderr=True, highlight=False, emoji=False)
 """Without emoji: `s-1:train:0`, and other text of others, is printed as it is."""
 
 MAX_TABLE_WIDTH = 400
@@ -51,6 +57,16 @@ def print_text(text: str, **style: Any) -> None:
     out.print(text, markup=False, soft_wrap=True, **style)
 
 
+def print_page(text: str) -> None:
+    """Print text of several lines as it is, without what would control the terminal."""
+    click.echo(visible(text))
+
+
+def print_log(text: str) -> None:
+    """Print a part of a log, which may end within a line; colours stay."""
+    click.echo(visible_lines(text), nl=False)
+
+
 def print_error(error: Exception, *, as_json: bool) -> None:
     """Print an error as sentences, or as JSON: the service's problem document."""
     if as_json:
@@ -78,7 +94,7 @@ def print_table(grid: Table, *, stderr: bool = False, empty: str = "") -> None:
     if console.is_terminal:
         _narrow(grid, _needed(grid) - console.width)
     width = max(console.width, _needed(grid))
-    Console(highlight=False, emoji=False, stderr=stderr, width=width).print(grid)
+    PlainConsole(highlight=False, emoji=False, stderr=stderr, width=width).print(grid)
 
 
 def _narrow(grid: Table, excess: int) -> None:
@@ -104,6 +120,8 @@ def _widest(column: Column) -> int:
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return a plain table; the end of a column's name says how it is set.
 
+    Of markup in cells only whole words in one of our colours are obeyed.
+
     `>` aligns it right. In a terminal that is too narrow, `~` cuts its texts with an ellipsis, and
     `|` folds them.
     """
@@ -117,7 +135,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
             overflow="ellipsis" if mark == "~" else "fold" if mark == "|" else "crop",
         )
     for row in rows:
-        grid.add_row(*("" if cell is None else str(cell) for cell in row))
+        grid.add_row(*("" if cell is None else cell_markup(str(cell)) for cell in row))
     return grid
 
 

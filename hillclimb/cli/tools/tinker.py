@@ -38,7 +38,11 @@ def tinker() -> None:
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: any free one.")
-@click.option("--api-key", help="Key clients send. Default: TINKER_API_KEY, else `tml-local`.")
+@click.option(
+    "--api-key",
+    help="Key clients send; with commas between, several, each an account that sees nothing of the"
+    " others. Default: TINKER_API_KEY, else `tml-local`.",
+)
 @click.option(
     "--max-models",
     type=click.IntRange(1),

@@ -159,6 +159,7 @@ class SupervisedService:
                 self.spec.command,
                 cwd=self.spec.cwd,
                 environment={**self.spec.environment, OWNER_VARIABLE: str(self.directory.path)},
+                withheld=self.spec.withheld,
                 log=log,
                 account=self.spec.account,
             )

@@ -39,14 +39,15 @@ class ServiceSpec:
     """One service: how to start it, when it counts as ready, and how to stop it.
 
     `needs` names services that must be ready before it starts. A `one_shot` is done when it
-    exits with 0, and its failure ends the start. `environment` is added to ours. `prepare` runs
-    before every start. All `_s` fields are seconds.
+    exits with 0, and its failure ends the start. `environment` is added to ours, without the
+    variables that are `withheld`. `prepare` runs before every start. All `_s` fields are seconds.
     """
 
     name: str
     command: tuple[str, ...]
     cwd: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    withheld: frozenset[str] = frozenset()
     needs: tuple[str, ...] = ()
     ready: Probe = _at_once
     prepare: Callable[[], object] | None = None
@@ -59,5 +60,6 @@ class ServiceSpec:
 
     def fingerprint(self) -> str:
         """Hash of the specification; a running process with another hash is replaced."""
-        parts = [list(self.command), str(self.cwd), sorted(self.environment.items())]
+        parts: list[object] = [list(self.command), str(self.cwd)]
+        parts += [sorted(self.environment.items()), sorted(self.withheld)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

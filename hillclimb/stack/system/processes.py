@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,17 +68,21 @@ def spawn(
     environment: Mapping[str, str],
     log: Path,
     account: SystemUser | None = None,
+    withheld: Collection[str] = (),
 ) -> Child:
     """Start `command` in a new session, so a terminal's Ctrl-C does not reach it.
 
-    Its output is appended to `log`, a file: it outlives us, a pipe would not. Raises OSError.
+    It gets our variables, without those that are withheld, and `environment`. Its output is
+    appended to `log`, a file: it outlives us, a pipe would not. Raises OSError.
     """
+    # Others who run as that account could read our own environment in /proc.
+    inherited = {} if account else without_cloud_keys(os.environ)
+    passed = {name: value for name, value in inherited.items() if name not in withheld}
     with log.open("ab") as output:
         popen = subprocess.Popen(
             command,
             cwd=cwd,
-            # Others who run as that account could read our own environment in /proc.
-            env={**({} if account else without_cloud_keys(os.environ)), **environment},
+            env={**passed, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

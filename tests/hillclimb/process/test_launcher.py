@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hillclimb.process.host import TrainerHost
-from hillclimb.process.launcher import Launcher
+from hillclimb.process.launcher import RAY_VARIABLES, Launcher
 from hillclimb.process.network.addresses import PRIVATE_HOSTS
 from hillclimb.protocol.launch import LaunchPlan
 from hillclimb.spec.rules.addresses import Hosts
@@ -108,3 +108,27 @@ def test_a_trainer_learns_what_it_may_reach_also_where_the_operator_opens_nothin
 def test_a_runner_whose_opened_hosts_cannot_be_read_does_not_start() -> None:
     with pytest.raises(RunnerMisconfigured, match=rf"{PRIVATE_HOSTS} lists .*10\.0\.0/8"):
         RunnerSettings.from_environment({PRIVATE_HOSTS: "10.0.0/8"})
+
+
+def test_each_trainers_own_ray_has_a_key_of_its_own(tmp_path: Path) -> None:
+    """Without one Ray takes the key of the account, which lies in a readable file of its home."""
+    url = "https://shop.example"
+    one, other = (variables(url, {}, tmp_path) for _ in range(2))
+    assert one["RAY_AUTH_MODE"] == "token"
+    assert len(one["RAY_AUTH_TOKEN"]) == 64
+    assert one["RAY_AUTH_TOKEN"] != other["RAY_AUTH_TOKEN"]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"RAY_ADDRESS": "10.0.0.1:6379"},
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "of-the-gang"},
+        {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"},
+    ],
+)
+def test_a_trainer_that_joins_a_ray_has_that_ones_key(tmp_path: Path, own: dict[str, str]) -> None:
+    passed = variables("https://shop.example", {}, tmp_path, MACHINE | own)
+    assert {name: passed.get(name) for name in RAY_VARIABLES} == {
+        name: own.get(name) for name in RAY_VARIABLES
+    }

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hillclimb.stack.doctor import Check, examine
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.state.credentials import ensure_credentials
 from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.state.records import ServiceRecord
 from tests.hillclimb.stack.tiny import TinyStack
 
 
@@ -135,3 +137,50 @@ def test_each_check_is_printed_as_soon_as_it_is_known(tmp_path: Path) -> None:
     rest, _ = process.communicate(timeout=60)
     assert "supervisor" in rest
     assert process.returncode == 1
+
+
+def test_restarts_of_a_service_are_told_with_their_cause(
+    tiny: TinyStack, options: StackOptions
+) -> None:
+    tiny.describe({"name": "api"}, {"name": "runner"})
+    tiny.start_ready()
+    own = StackOptions(state_dir=tiny.state.path, trainer_python=options.trainer_python)
+    assert findings(own)["services"].detail == "running, never restarted: api, runner"
+    os.kill(tiny.pid("runner"), signal.SIGKILL)
+    tiny.await_record(lambda record: _is_back(record.services["runner"]))
+    checks = findings(own)
+    assert checks["services"].detail == "running, never restarted: api"
+    assert checks["service runner"].level == "warn"
+    assert checks["service runner"].detail == "restarted once: killed by SIGKILL"
+    assert "logs/runner.log" in checks["service runner"].fix
+
+
+def _is_back(service: ServiceRecord) -> bool:
+    return service.restarts == 1 and service.state == "ready"
+
+
+def test_a_broker_is_asked_and_its_password_never_printed(
+    options: StackOptions, redis_url: str
+) -> None:
+    def broker(url: str) -> Check:
+        return findings(replace(options, redis_url=url))["broker"]
+
+    assert findings(options)["broker"].detail == "not running"
+    assert broker(redis_url).level == "ok"
+    for wrong in ("redis://:sesame@127.0.0.1:1/0", "redis://:ses/ame@127.0.0.1:1/0", "sesame"):
+        check = broker(wrong)
+        assert check.level == "fail"
+        assert "ses" not in check.detail
+
+
+def test_a_store_that_takes_no_file_is_named(options: StackOptions, tmp_path: Path) -> None:
+    def blobs(url: Path | None) -> Check:
+        own = None if url is None else str(url)
+        return findings(replace(options, blobs_url=own))["blobs"]
+
+    assert "will be created" in blobs(None).detail
+    assert blobs(tmp_path / "store").level == "ok"
+    (tmp_path / "file").touch()
+    check = blobs(tmp_path / "file")
+    assert check.level == "fail"
+    assert "HILLCLIMB_BLOBS_URL" in check.fix

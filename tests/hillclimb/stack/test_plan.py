@@ -2,6 +2,7 @@
 
 import socket
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,12 +17,12 @@ from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.plan import make_plan
 from hillclimb.stack.servers.probes import http_ready, log_says
-from hillclimb.stack.services import TABLE, services
+from hillclimb.stack.services import READ_BY, SECRETS, TABLE, services
 from hillclimb.stack.state.credentials import ensure_credentials
 from hillclimb.stack.state.directory import StateDirectory, find_state_directory
 from hillclimb.stack.state.records import ProcessRecord, ServiceRecord, StackRecord
 from hillclimb.stack.supervisor.spec import ServiceLog
-from hillclimb.stack.system.processes import identify
+from hillclimb.stack.system.processes import identify, spawn
 
 
 @pytest.fixture
@@ -238,3 +239,42 @@ def test_an_http_probe_needs_a_good_status(tmp_path: Path) -> None:
         server.shutdown()
         thread.join()
     assert http_ready(server.server_port, "/ready")(log) == "GET /ready is not answered"
+
+
+CANARIES = {
+    "HILLCLIMB_MASTER_KEYS": "m1:canary",
+    "HILLCLIMB_OIDC_CLIENT_SECRET": "canary-oidc",
+    "HILLCLIMB_METRICS_TOKEN": "canary-metrics",
+    "HILLCLIMB_SLACK_CHANNEL": "#canary",
+    "SLACK_BOT_TOKEN": "xoxb-canary",
+    "SLACK_SIGNING_SECRET": "canary-signing",
+    "SLACK_APP_TOKEN": "xapp-canary",
+}
+
+
+def test_each_service_gets_the_secrets_that_it_reads_and_no_other(
+    options: StackOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the shell that started the stack has them; compose does the same."""
+    for name, value in CANARIES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HILLCLIMB_RUNNER_TOKEN", "of-the-shell")
+    specs = services(make_plan(options))
+    assert {spec.name for spec in specs} == READ_BY.keys() - {"cluster-worker", "sky-api"} | {
+        "postgres", "valkey",
+    }  # fmt: skip
+    for spec in specs:
+        target = tmp_path / f"{spec.name}.env"
+        child = spawn(
+            (sys.executable, "-c", "import os; print(*os.environ, sep='\\n')"),
+            cwd=tmp_path,
+            environment=spec.environment,
+            withheld=spec.withheld,
+            log=target,
+        )
+        assert child.popen.wait(30) == 0
+        given = set(target.read_text().split())
+        assert given & SECRETS <= READ_BY.get(spec.name, frozenset()), spec.name
+        assert READ_BY.get(spec.name, frozenset()) - {"HILLCLIMB_OWNER_DATABASE_URL"} <= given
+    runner = specs[-1].environment
+    assert runner["HILLCLIMB_RUNNER_TOKEN"] != "of-the-shell"

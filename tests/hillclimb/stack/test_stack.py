@@ -84,7 +84,9 @@ def test_every_part_is_killed_and_comes_back_and_nothing_committed_is_lost(
     assert httpx.get(runs, trust_env=False).status_code == 401
     checks = {check.name: check for check in examine(options)}
     assert [name for name, check in checks.items() if check.level == "fail"] == ["trainer"]
-    assert checks["database"].level == "ok"
+    assert {checks[name].level for name in ("database", "broker", "blobs", "runners")} == {"ok"}
+    assert "never restarted: " + ", ".join(SERVERS[:2]) in checks["services"].detail
+    assert checks["runners"].detail.startswith("report: ")
     with database(options) as connected:
         connected.execute("CREATE TABLE kept AS SELECT 41 + 1 AS n")
 
@@ -94,6 +96,8 @@ def test_every_part_is_killed_and_comes_back_and_nothing_committed_is_lost(
         os.kill(pid, signal.SIGKILL)
     for name, pid in first.items():
         assert wait_until(partial(restarted, options, name, pid), deadline_s=DEADLINE_S), name
+    told = {check.name: check.detail for check in examine(options)}
+    assert all("killed by SIGKILL" in told[f"service {name}"] for name in SERVERS)
 
     # The supervisor dies: the next one adopts all six.
     second = pids(options)

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from trainer.tinker_server import wire
+from trainer.tinker_server.accounts import refuse_foreign
 from trainer.tinker_server.errors import RequestRefused, TooLarge
 from trainer.tinker_server.http.bodies import parsed, read
 from trainer.tinker_server.http.rest import RestHandlers
@@ -90,14 +91,17 @@ def _listings(service: TinkerService, handlers: _Handlers) -> list[Route]:
 
 def _protected(service: TinkerService, handler: _Handled) -> _Handler:
     """Return a route that checks the API key and turns errors into responses."""
+    accounts = service.settings.accounts
 
     async def answer(request: Request) -> Response:
-        key = request.headers.get("X-API-Key", "")
-        if not secrets.compare_digest(key.encode(), service.settings.api_key.encode()):
+        account = accounts.of_key(request.headers.get("X-API-Key", ""))
+        if account is None:
             return _problem(401, "wrong X-API-Key")
+        request.state.account = account
         if "protobuf" in request.headers.get("content-type", ""):
             return _problem(415, "this server speaks JSON, as the SDK 0.24.1 does")
         try:
+            refuse_foreign(account, request.path_params)
             result = await handler(request)
         except ValidationError as error:
             first = error.errors()[0]
@@ -147,7 +151,8 @@ class _Handlers:
         return {"supported_models": [model]}
 
     async def create_session(self, request: Request) -> dict[str, Any]:
-        session_id = self._service.create_session(await parsed(request, wire.CreateSession))
+        body = await parsed(request, wire.CreateSession)
+        session_id = self._service.create_session(body, account=request.state.account)
         return {"type": "create_session", "session_id": session_id}
 
     async def heartbeat(self, request: Request) -> dict[str, Any]:
@@ -213,6 +218,7 @@ class _Handlers:
 
     async def retrieve(self, request: Request) -> dict[str, Any] | Response:
         body = await parsed(request, wire.RetrieveFuture)
+        self._service.jobs.refuse_foreign(request.state.account, body.request_id)
         result = await self._service.jobs.result(body.request_id, wait_s=POLL_S)
         if result is None:
             why = self._service.jobs.why_paused(body.request_id)

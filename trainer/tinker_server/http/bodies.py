@@ -7,6 +7,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 from starlette.requests import Request
 
+from trainer.tinker_server.accounts import refuse_foreign
 from trainer.tinker_server.errors import TooLarge
 
 MAX_BODY_BYTES = 32 * 2**20
@@ -38,9 +39,12 @@ async def parsed(request: Request, kind: type[_Body]) -> _Body:
 
     Raises:
         TooLarge: as `read`.
+        Unknown: it names what is another account's.
         ValidationError: it is none.
     """
-    return kind.model_validate_json(await read(request))
+    body = kind.model_validate_json(await read(request))
+    refuse_foreign(request.state.account, body)
+    return body
 
 
 def query(request: Request, kind: type[_Body]) -> _Body:

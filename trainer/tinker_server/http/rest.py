@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainer.tinker_server import wire
+from trainer.tinker_server.accounts import account_of
 from trainer.tinker_server.disk import WEIGHTS, ModelRecord, SavedState
 from trainer.tinker_server.errors import RequestRefused
 from trainer.tinker_server.http.bodies import parsed, query
@@ -24,7 +25,7 @@ class RestHandlers:
     async def training_runs(self, request: Request) -> dict[str, Any]:
         """Return a page of the models, the oldest first."""
         page = query(request, wire.Page)
-        records = self._service.disk.models()
+        records = [each for each in self._service.disk.models() if _is_own(request, each.model_id)]
         return {
             "training_runs": [self._run(each) for each in records[page.rows]],
             "cursor": page.cursor(len(records)),
@@ -42,7 +43,11 @@ class RestHandlers:
     async def all_checkpoints(self, request: Request) -> dict[str, Any]:
         """Return a page of all models' checkpoints, the newest first."""
         page = query(request, wire.Page)
-        saved = [each for each in reversed(self._service.disk.all_checkpoints()) if is_named(each)]
+        saved = [
+            each
+            for each in reversed(self._service.disk.all_checkpoints())
+            if is_named(each) and _is_own(request, each.model_id)
+        ]
         return {
             "checkpoints": [_checkpoint(each) for each in saved[page.rows]],
             "cursor": page.cursor(len(saved)),
@@ -51,7 +56,8 @@ class RestHandlers:
     async def sessions(self, request: Request) -> dict[str, Any]:
         """Return a page of the sessions that last, the newest first."""
         page = query(request, wire.Page)
-        return {"sessions": self._service.session_ids()[::-1][page.rows]}
+        own = [each for each in self._service.session_ids() if _is_own(request, each)]
+        return {"sessions": own[::-1][page.rows]}
 
     async def session(self, request: Request) -> dict[str, Any]:
         """Return the models and sampling sessions of a session, also of one that has ended."""
@@ -76,7 +82,7 @@ class RestHandlers:
         """Refuse: nothing is public here."""
         del request
         raise RequestRefused(
-            "this server has no public checkpoints: whoever has its key can read all of them"
+            "this server has no public checkpoints: whoever has the key can read all of its account"
         )
 
     def checkpoint_of(self, request: Request) -> SavedState:
@@ -107,6 +113,11 @@ class RestHandlers:
             "last_sampler_checkpoint": samplers[-1] if samplers else None,
             "user_metadata": record.user_metadata,
         }
+
+
+def _is_own(request: Request, name: str) -> bool:
+    own: bool = account_of(name) == request.state.account
+    return own
 
 
 def _checkpoint(each: SavedState) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Path, Query
 
@@ -17,8 +18,8 @@ from api.notices.webhooks.errors import NotDelivered, WebhookNotFound, WebhookRe
 from api.notices.webhooks.request import SecretRotation, WebhookChanges, WebhookSpec
 from api.runs.journal import utc_now
 from api.runs.outbox import PENDING
-from api.tables import OutboxMessage
-from api.tables.access.identity import NotAllowed, NotAuthenticated
+from api.tables import OutboxMessage, Webhook
+from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal, Scope
 from api.tables.access.secrets.errors import SecretUnreadable
 from hillclimb.protocol.payloads.projects.webhooks import (
     DeletedWebhook,
@@ -60,19 +61,19 @@ def create_webhook(services: ServicesDep, caller: Admin, body: RawBody) -> NewWe
 
 @router.get("", operation_id="list_webhooks", summary="List webhooks")
 def list_webhooks(services: ServicesDep, caller: Reader) -> WebhookList:
-    """Return all webhooks, oldest first."""
+    """Return all webhooks, oldest first; their hosts alone to all but admins."""
     with services.database.transaction() as session:
         rows = store.list_webhooks(session, caller.project_id)
-        return WebhookList(data=[WebhookPayload.model_validate(row) for row in rows])
+        return WebhookList(data=[_shown(row, caller) for row in rows])
 
 
 @router.get(
     "/{webhook_id}", operation_id="get_webhook", summary="Get a webhook", responses={**UNKNOWN}
 )
 def get_webhook(services: ServicesDep, caller: Reader, webhook_id: WebhookId) -> WebhookPayload:
-    """Return the webhook, and why it is disabled if it is."""
+    """Return the webhook, and why it is disabled if it is; its host alone to all but admins."""
     with services.database.transaction() as session:
-        return WebhookPayload.model_validate(store.get(session, caller.project_id, webhook_id))
+        return _shown(store.get(session, caller.project_id, webhook_id), caller)
 
 
 @router.patch(
@@ -178,6 +179,16 @@ def _delivery(services: Services) -> WebhookDelivery:
         public_url=services.settings.link_base,
         allows_loopback=services.settings.webhook_loopback,
     )
+
+
+def _shown(webhook: Webhook, caller: Principal) -> WebhookPayload:
+    """Return the webhook as the caller may see it: an address may have a token of its receiver."""
+    payload = WebhookPayload.model_validate(webhook)
+    if Scope.ADMIN.value in caller.scopes:
+        return payload
+    parts = urlsplit(payload.url)
+    hidden = "/…" if parts.path or parts.query else ""
+    return payload.model_copy(update={"url": f"{parts.scheme}://{parts.netloc}{hidden}"})
 
 
 def _describe(row: OutboxMessage) -> DeliveryPayload:

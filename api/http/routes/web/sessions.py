@@ -158,7 +158,7 @@ def _refuse_foreign_origin(request: Request, services: Services) -> None:
     """Raise NotAuthenticated for a form that a page of another site has sent."""
     origin = request.headers.get("origin")
     # Hosts without schemes: behind a proxy that ends TLS, the request has come by http.
-    own = {request.url.netloc, urlsplit(services.settings.link_base).netloc}
+    own = {request.url.netloc, urlsplit(services.settings.link_base).netloc} - {""}
     if origin is not None and urlsplit(origin).netloc not in own:
         raise NotAuthenticated("The form is not of this site: sign in on this page.")
 
@@ -192,7 +192,14 @@ def _confirm(
 
 @router.post("/logout", include_in_schema=False)
 def logout(request: Request, services: ServicesDep) -> Response:
-    """End the session of this browser, and every session of a person; their streams end too."""
+    """End the session of this browser, and every session of a person; their streams end too.
+
+    A form of another site comes without the cookie, and must not take it away either.
+    """
+    try:
+        _refuse_foreign_origin(request, services)
+    except NotAuthenticated as error:
+        return form("/", problem=str(error), has_provider=services.provider is not None)
     cookie = request.cookies.get(COOKIE)
     now = utc_now()
     with suppress(NotAuthenticated), services.database.transaction() as session:

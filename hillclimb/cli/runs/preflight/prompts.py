@@ -12,7 +12,15 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submission.submit import SET, SPEC
-from hillclimb.cli.terminal.console import err, out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.console import (
+    err,
+    out,
+    print_json,
+    print_page,
+    print_table,
+    print_text,
+    table,
+)
 from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
@@ -194,4 +202,4 @@ def _print_text(text: PromptTextPayload, limit: int) -> None:
         f" tools {text.tools_tokens}, task {text.task_tokens}){excess}",
         style="bold red" if excess else "bold",
     )
-    click.echo(text.text)
+    print_page(text.text)

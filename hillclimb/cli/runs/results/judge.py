@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import IO
 
 import click
-from rich.markup import escape
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import VERDICT_STYLE
@@ -56,7 +55,7 @@ def judge(*, file: IO[bytes], max_tasks: int, rule: str, as_json: bool) -> None:
 
 def _row(each: PossibleVerdictsPayload) -> list[object]:
     return [
-        escape(each.name),
+        each.name,
         _numbers([counts.num_tasks for counts in each.counts]),
         f"{each.before} → {each.after}" if each.before else "",
         _range(each.p_value),

@@ -14,6 +14,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.view import sparkline
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.foreign_text import csv_cell
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.protocol.payloads.results.metrics import MetricPoint, MetricSeries
 
@@ -145,4 +146,5 @@ def _write(series: Sequence[MetricSeries], file: TextIO) -> None:
     writer.writerow(("name", "decoding", "step", "attempt", "value"))
     for each in series:
         for point in each.points:
-            writer.writerow((each.name, each.decoding, point.step, point.attempt, point.value))
+            names = csv_cell(each.name), csv_cell(each.decoding)
+            writer.writerow((*names, point.step, point.attempt, point.value))

@@ -16,6 +16,7 @@ class WebhookPayload(Payload):
     object: Literal["webhook"] = "webhook"
     id: str
     url: str
+    """All of it to admins; to others only the host, as `https://HOST/…`."""
     description: str
     events: list[str]
     """Types of the events that it receives; empty: all."""

@@ -142,6 +142,22 @@ async def test_only_an_admin_of_the_project_changes_them(client: httpx.AsyncClie
     assert (await client.get("/v1/webhooks", headers=bearer(STRANGER))).json()["data"] == []
 
 
+async def test_a_token_in_the_address_is_shown_to_admins_alone(client: httpx.AsyncClient) -> None:
+    url = "https://hooks.example.com:8443/services/T0/token-4711?key=token-4712"
+    made = await create(client, url)
+    path = f"/v1/webhooks/{made['id']}"
+    for each in (path, "/v1/webhooks", f"{path}/deliveries"):
+        answer = await client.get(each, headers=bearer(READ_ONLY))
+        assert answer.status_code == 200
+        assert "token-" not in answer.text
+    shown = (await client.get(path, headers=bearer(READ_ONLY))).json()
+    assert shown["url"] == "https://hooks.example.com:8443/…"
+    assert (await client.get(path)).json()["url"] == made["url"] == url
+    await create(client, "https://example.com")
+    listed = (await client.get("/v1/webhooks", headers=bearer(READ_ONLY))).json()["data"]
+    assert [each["url"] for each in listed] == [shown["url"], "https://example.com"]
+
+
 async def test_a_secret_is_rotated_and_shown_once(client: httpx.AsyncClient) -> None:
     made = await create(client)
     path = f"/v1/webhooks/{made['id']}"

@@ -267,6 +267,33 @@ async def test_a_channel_watches_a_run_that_was_submitted_elsewhere(
     assert replies(slack, ts) == ["Run quiet started (3 steps)"]
 
 
+async def test_a_channel_hears_nothing_more_once_its_watcher_has_lost_the_key(
+    anna: Person,
+    client: httpx.AsyncClient,
+    slack: FakeSlack,
+    worker: Worker,
+    trainer: Story,
+) -> None:
+    """Somebody who leaves a project takes no live view of its runs along."""
+    run_id = await submit(client, "quiet")
+    new = {"name": "leaver", "scopes": ["runs:read", "runs:write"]}
+    key = (await client.post("/v1/keys", json=new)).json()
+    await anna.link(key["secret"])
+    await anna.say("watch quiet")
+    trainer.launch(run_id)
+    trainer.push(run_id, trainer.started(run_id))
+    worker.tick()
+    worker.tick()
+    ts = live_ts(slack, "quiet")
+    heard = slack.shown[ts]["blocks"], replies(slack, ts), len(slack.updates)
+    assert len(heard[1]) == 1
+    assert (await client.delete(f"/v1/keys/{key['id']}")).is_success
+    trainer.push(run_id, trainer.evaluation(run_id, 0, {"booking": 0.2}))
+    for _ in range(3):
+        worker.tick()
+    assert (slack.shown[ts]["blocks"], replies(slack, ts), len(slack.updates)) == heard
+
+
 async def test_a_channel_that_the_app_may_not_post_to_holds_no_message_back(
     anna: Person,
     client: httpx.AsyncClient,

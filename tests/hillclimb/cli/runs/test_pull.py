@@ -192,3 +192,27 @@ def test_of_a_checkpoint_without_a_policy_the_adapter_is_brought(
         "adapter_config.json",
     }
     assert (tmp_path / "w" / "adapter_model.safetensors").read_bytes() == WEIGHTS[:100]
+
+
+WAYS_OUT = ("policy/../../stolen", "policy//tmp/stolen", "policy/./../stolen", "policy/..\\stolen")
+
+
+@pytest.mark.parametrize("path", WAYS_OUT)
+def test_no_file_is_written_outside_of_the_folder_that_was_named(
+    story: Story, served: Served, blobs: BlobStore, tmp_path: Path, path: str
+) -> None:
+    """Whoever writes a manifest names the files that somebody else's `pull` makes."""
+    run_id = saved(story, blobs, {"policy/config.json": b"{}"})
+    place = run_key(run_id, checkpoint_name(10, 1))
+    entry = {"path": path, "size_bytes": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}
+    blobs.put(f"{place}/manifest.json", json.dumps({"files": [entry]}).encode())
+    directory = tmp_path / "a" / "b"
+    directory.mkdir(parents=True)
+    before = {each for each in tmp_path.rglob("*") if "blobs" not in each.parts}
+    environment = {"HILLCLIMB_API_URL": served.url, "HILLCLIMB_API_KEY": served.key}
+    for args in (["pull", run_id, str(directory)],
+                 ["export", "checkpoints", run_id, str(directory)]):  # fmt: skip
+        refused = CliRunner(mix_stderr=False).invoke(main, args, env=environment)
+        assert refused.exit_code == Exit.USAGE, refused.output
+        assert "is no file inside of the checkpoint" in refused.stderr
+    assert {each for each in tmp_path.rglob("*") if "blobs" not in each.parts} == before

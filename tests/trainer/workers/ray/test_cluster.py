@@ -101,6 +101,33 @@ def test_a_cluster_that_was_there_is_joined_and_goes_on(
     again.leave()
 
 
+@pytest.mark.long
+def test_a_stranger_on_the_machine_does_not_join(
+    running: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    """Neither without a key nor with that of the account, which Ray writes into its home."""
+    _, address = running
+    join = f"from ray._raylet import GcsClient; GcsClient(address={address!r})"
+    file = tmp_path / ".ray" / "auth_token"
+    file.parent.mkdir()
+
+    def joining(mode: str, token: str) -> subprocess.CompletedProcess[str]:
+        file.write_text(token)
+        own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+        return subprocess.run(
+            [sys.executable, "-c", join],
+            env=own | {"HOME": str(tmp_path), "RAY_AUTH_MODE": mode},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    for mode in ("disabled", "token"):
+        assert "InvalidAuthToken" in joining(mode, "f" * 64).stderr
+    assert joining("token", os.environ["RAY_AUTH_TOKEN"]).returncode == 0
+
+
 @pytest.mark.invariant("a Ray that is too small or absent is refused with a sentence")
 def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
     running: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch

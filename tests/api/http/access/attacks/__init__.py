@@ -1,0 +1,1 @@
+"""Attacks that were tried on another project, a section of docs/threat-model.md each."""
