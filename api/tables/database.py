@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.tables.access import audit
+from api.tables.training.deleted import hide_deleting
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 30
@@ -38,7 +39,7 @@ LOST_NETWORK = {
 answers none of three probes (s): by itself it would let a request wait for a quarter of an hour."""
 IDLE_IN_TRANSACTION_S = 60
 """PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
-SCHEMA_REVISION = "1029"
+SCHEMA_REVISION = "1031"
 """The Alembic revision that this code requires, or one that descends from it."""
 OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
 """Revisions of the tables before 2026-11-23: no migration leads from them to this version."""
@@ -161,6 +162,7 @@ class Database:
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
         event.listen(self._sessions, "before_flush", audit.collect)
         event.listen(self._sessions, "do_orm_execute", audit.notice)
+        event.listen(self._sessions, "do_orm_execute", hide_deleting)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from api.runs.queue_class import is_waiting
 from api.runs.status import TERMINAL, WAITING, RunStatus
-from api.tables import DatasetVersion, Run
+from api.tables import DatasetVersion, DeletedRun, Run
 from api.tables.access.errors import QuotaExceeded
 from api.tables.access.quotas import lock_quotas, quotas_of
 
@@ -32,7 +32,7 @@ def refuse_submission(session: Session, project_id: str, *, now: datetime) -> No
             retry_after_s=QUEUE_RETRY_S,
         )
     most = limits["submissions_per_hour"]
-    if _count(session, project_id, _is_recent(now), up_to=most) >= most:
+    if _num_submissions(session, project_id, now=now, up_to=most) >= most:
         raise QuotaExceeded(
             f"The project's quota of {limits['submissions_per_hour']} submissions per hour is used"
             " up: submit later, or ask the operator for more.",
@@ -61,7 +61,7 @@ def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, 
     return {
         "queued_runs": _count(session, project_id, is_waiting()),
         "running_runs": _count(session, project_id, Run.status.in_(BUSY)),
-        "submissions_per_hour": _count(session, project_id, _is_recent(now)),
+        "submissions_per_hour": _num_submissions(session, project_id, now=now),
         "dataset_bytes": int(stored or 0),
     }
 
@@ -76,6 +76,19 @@ def _count(
     """Return how many runs of the project meet the condition; stop counting at `up_to`."""
     which = select(Run.id).where(Run.project_id == project_id, condition).limit(up_to)
     return session.scalar(select(func.count()).select_from(which.subquery())) or 0
+
+
+def _num_submissions(
+    session: Session, project_id: str, *, now: datetime, up_to: int | None = None
+) -> int:
+    """Return the number of submissions within the last hour, those of deleted runs included."""
+    deleted = select(func.count()).where(
+        DeletedRun.project_id == project_id, DeletedRun.submitted_at > now - HOUR
+    )
+    # The deletions of the last hour are far fewer than all: the index finds them.
+    deleted = deleted.where(DeletedRun.created_at > now - HOUR)
+    num_deleted = session.scalar(deleted) or 0
+    return num_deleted + _count(session, project_id, _is_recent(now), up_to=up_to)
 
 
 def _is_recent(now: datetime) -> ColumnElement[bool]:

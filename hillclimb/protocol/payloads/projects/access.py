@@ -101,6 +101,16 @@ class NewProjectPayload(ProjectPayload):
     key: IssuedKeyPayload
 
 
+class DeletedProjectPayload(Payload):
+    """A project whose deletion was requested."""
+
+    object: Literal["deleted_project"] = "deleted_project"
+    id: str
+    name: str
+    deleting_at: datetime
+    """When it was requested: none of its keys and members is admitted any more."""
+
+
 class ProjectList(Payload):
     """One page of projects by id."""
 
