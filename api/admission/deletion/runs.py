@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from api.admission.deletion.dependents import dependents_of
 from api.clusters.store import ClusterState
-from api.runs.errors import InvalidTransition, RunInUse
+from api.runs.errors import InvalidTransition, RunInUse, RunNotFound
 from api.runs.status import TERMINAL, AttemptState, RunStatus
 from api.runs.store import get_run
 from api.tables import (
@@ -63,9 +63,15 @@ def may_delete(run: Run, caller: Principal) -> bool:
 
 
 def lock_for_deletion(session: Session, run_id: str) -> Run:
-    """Return the run, locked against everything that would name it meanwhile (`keep_runs`)."""
+    """Return the run, locked against everything that would name it meanwhile (`keep_runs`).
+
+    Raises RunNotFound for a run that was deleted since it was read.
+    """
     query = select(Run).where(Run.id == run_id).with_for_update()
-    return session.scalars(query.execution_options(populate_existing=True)).one()
+    run = session.scalar(query.execution_options(populate_existing=True))
+    if run is None:
+        raise RunNotFound(run_id)
+    return run
 
 
 def refuse_live(session: Session, run: Run) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Table, delete, select
 from sqlalchemy.orm import Session
 
 from api.admission.deletion.runs import lock_for_deletion, mark_deleted, refuse_live
-from api.runs.errors import InvalidTransition
+from api.runs.errors import InvalidTransition, RunNotFound
 from api.runs.status import TERMINAL, RunStatus
 from api.scheduling import control
 from api.tables import (
@@ -87,12 +87,12 @@ def _mark_runs(session: Session, project_id: str, *, now: datetime) -> bool:
         _delete_of(session, table.__table__, project_id)
     query = select(Run.id).where(Run.project_id == project_id).order_by(Run.id).limit(RUNS_AT_ONCE)
     for run_id in session.scalars(query).all():
-        run = lock_for_deletion(session, run_id)
-        if RunStatus(run.status) not in TERMINAL:
-            control.cancel(session, run, actor=SERVICE, now=now)
         try:
+            run = lock_for_deletion(session, run_id)
+            if RunStatus(run.status) not in TERMINAL:
+                control.cancel(session, run, actor=SERVICE, now=now)
             refuse_live(session, run)
-        except InvalidTransition:
+        except (RunNotFound, InvalidTransition):  # deleted already, or to be deleted later
             continue
         mark_deleted(session, run, by=SERVICE, reason="project", now=now)
     everything = select(Run.id).where(Run.project_id == project_id).limit(1)

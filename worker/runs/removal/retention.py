@@ -17,7 +17,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from api.admission.deletion.dependents import ENDED, dependents_of, is_imitated
 from api.admission.deletion.runs import lock_for_deletion, mark_deleted, refuse_live
-from api.runs.errors import InvalidTransition
+from api.runs.errors import InvalidTransition, RunNotFound
 from api.runs.journal import utc_now
 from api.settings import Settings
 from api.tables import Metric, Run
@@ -107,6 +107,8 @@ def sweep(
                 return numbers
             try:
                 numbers[what] += remove(context, run_id, now)
+            except RunNotFound:  # somebody deleted it meanwhile
+                continue
             except StoreError as error:
                 log.warning("retention of %s waits for the blob store: %s", what, error)
                 break
@@ -130,9 +132,10 @@ def _due(
     """
     if days is None:
         return []
-    query = select(Run.id).where(
-        Run.ended_at < now - timedelta(days=days), Run.status.in_(ENDED), done_at.is_(None)
-    )
+    limit = now - timedelta(days=days)
+    # An import is here since `created_at`, however long ago the run ended where it ran.
+    is_old = (Run.ended_at < limit) & (Run.created_at < limit)
+    query = select(Run.id).where(is_old, Run.status.in_(ENDED), done_at.is_(None))
     with context.database.transaction() as session:
         return list(session.scalars(query.order_by(func.random()).limit(RUNS_AT_ONCE)))
 

@@ -81,6 +81,16 @@ def test_rollouts_go_when_their_time_is_over_and_a_request_for_them_says_so(
     assert not left & {"token-values/step.jsonl.gz", "vocabulary.json.gz"}
 
 
+def test_an_import_is_as_old_as_its_import(
+    ended: End, story: Story, context: WorkerContext, database: Database
+) -> None:
+    run_id = ended()
+    with database.transaction() as session:
+        store.lock_run(session, run_id).ended_at = story.now - timedelta(days=1000)
+    assert apply(context, story, after=DAYS - 1, trajectories_days=DAYS, runs_days=DAYS) == {}
+    assert apply(context, story, trajectories_days=DAYS) == {"trajectories": 1}
+
+
 def test_rollouts_that_a_live_run_imitates_stay(
     ended: End, story: Story, context: WorkerContext, database: Database
 ) -> None:

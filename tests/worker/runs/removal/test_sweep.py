@@ -296,3 +296,24 @@ def test_a_sweep_ends_in_time_and_the_next_ones_finish(
     assert len(numbers) > 2
     with database.transaction() as session:
         assert session.get_one(DeletedRun, run_id).completed_at == NOW
+
+
+def test_a_run_that_somebody_else_deletes_at_the_same_moment_is_deleted_once(
+    ended: End, database: Database
+) -> None:
+    run_id = ended()
+    errors: list[Exception] = []
+
+    def delete() -> None:
+        try:
+            request(database, run_id)
+        except RunNotFound as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=delete)
+    with database.transaction() as session:
+        delete_run(session, run_id, ADMIN, now=NOW)
+        thread.start()
+        thread.join(timeout=0.3)
+    thread.join(timeout=10)
+    assert [type(error) for error in errors] == [RunNotFound]
