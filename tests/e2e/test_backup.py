@@ -47,6 +47,9 @@ class Service:
         headers = {"Authorization": f"Bearer {reached.api_key}"}
         self.http = httpx.Client(base_url=reached.url, headers=headers, trust_env=False)
 
+    def close(self) -> None:
+        self.http.close()
+
     def get(self, path: str) -> Any:
         return self.http.get(path).raise_for_status().json()
 
@@ -105,6 +108,7 @@ def test_a_run_goes_on_from_a_backup_to_the_figures_of_the_one_that_was_not_inte
         assert service.ends(run_id)["attempt"] == 1
         expected = service.figures(run_id)
         assert len(expected["metrics"]) > 100
+        service.close()
         down(first.state_dir, say=print)
 
         restore(second, backup, secrets=None, new_secrets=False, say=print)
@@ -120,6 +124,7 @@ def test_a_run_goes_on_from_a_backup_to_the_figures_of_the_one_that_was_not_inte
         assert resumed >= SAVED_AT
         assert service.figures(run_id) == expected
         assert [each["name"] for each in service.get("/v1/secrets")["data"]] == ["FLEET_API_KEY"]
+        service.close()
     finally:
         for options in (first, second):
             down(options.state_dir, say=print)
