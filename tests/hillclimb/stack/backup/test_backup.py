@@ -14,7 +14,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
+from hillclimb.cli.commands import main
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.stack.backup import database
 from hillclimb.stack.backup.errors import BackupInvalid, BackupRefused
 from hillclimb.stack.backup.manifest import MANIFEST, read_manifest
@@ -194,3 +197,15 @@ def test_a_damaged_or_newer_backup_is_refused_before_anything_is_written(
         put_back(fresh, copy, origin.state_dir / "secrets.json")
     assert not fresh.state_dir.exists()
     assert not list(tmp_path.glob("*.restoring"))
+
+
+def test_the_commands_say_what_they_did_and_where_the_keys_are(
+    origin: StackOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HILLCLIMB_STATE_DIR", str(origin.state_dir))
+    saved = CliRunner(mix_stderr=False).invoke(main, ["backup", str(tmp_path / "backup")])
+    assert saved.exit_code == Exit.OK, saved.stderr
+    assert f"{len(SAVED) + 1} files" in saved.stdout
+    assert "its keys are not in it" in saved.stdout
+    again = CliRunner(mix_stderr=False).invoke(main, ["restore", str(tmp_path / "backup")])
+    assert (again.exit_code, "is not empty" in again.stderr) == (Exit.USAGE, True)
