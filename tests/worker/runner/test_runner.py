@@ -354,5 +354,10 @@ def test_the_folder_of_a_deleted_run_goes_and_that_of_any_other_run_stays(
     service.plans.append(plan(service.url))
     bench.start()
     bench.until(lambda: not any(runs.glob("*deleted")) and not any(runs.glob(".deleting*")))
+    # Also one that the service lists by mistake stays while its trainer is there.
     bench.trainer(bench.attempt_dir(RUN, 1))
+    bench.kill_runner()
+    bench.start()
+    bench.until(lambda: len(service.folders) == 2)
+    assert service.folders == [["run_deleted", "run_known"], ["run_known"]]
     assert {each.name for each in runs.iterdir()} == {"run_known", "notes", RUN}

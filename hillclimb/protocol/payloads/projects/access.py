@@ -148,7 +148,8 @@ class AuditPayload(Payload):
     key_id: str | None
     person_id: str | None
     route: str
-    """Method and path, such as `POST /v1/runs/{run_id}/cancel`."""
+    """Method and path, such as `POST /v1/runs/{run_id}/cancel`; or the sweep of the worker that
+    completed a deletion."""
     target: str | None
     """Id of what was changed."""
     request_id: str

@@ -1,4 +1,4 @@
-"""Deletion of a run over HTTP: who may, what refuses it, and what every route says afterwards."""
+"""Deletion and retention over HTTP: who may, what refuses it, and what every route says then."""
 
 from __future__ import annotations
 
@@ -159,3 +159,31 @@ async def test_no_route_reaches_a_deleted_run_while_its_rows_are_still_there(
     check(await admin("GET", "/v1/compare", params=params), 410, "run_deleted")
     fork = await admin("POST", f"/v1/runs/{run_id}/fork", json={})
     check(fork, 410, "run_deleted")
+
+
+async def test_requests_for_rollouts_that_retention_has_removed_say_so(
+    cast: Cast, story: Story, database: Database
+) -> None:
+    run_id = ended(story)
+    admin = cast.of("admin", project_id=PROJECT)
+    rollouts = (await admin("GET", f"/v1/runs/{run_id}/trajectories")).json()["data"]
+    rollout_id = rollouts[0]["rollout_id"]
+    with database.transaction() as session:
+        values = {"trajectories_removed_at": story.now, "metrics_sampled_at": story.now}
+        session.execute(update(Run).where(Run.id == run_id).values(values))
+    for method, path, body in (
+        ("GET", f"trajectories/{rollout_id}", None),
+        ("GET", f"tokens/{rollout_id}", None),
+        ("GET", "exports/rollouts", None),
+        ("POST", "rescorings", {"verifier": "present"}),
+        ("POST", "patterns/searches", {"detectors": "present"}),
+    ):
+        options = {"json": body} if body else {}
+        response = await admin(method, f"/v1/runs/{run_id}/{path}", **options)
+        problem = check(response, 410, "artifact_removed")
+        assert "HILLCLIMB_KEEP_TRAJECTORIES_DAYS" in str(problem["detail"]), path
+    assert (await admin("GET", f"/v1/runs/{run_id}/trajectories")).json()["data"] == rollouts
+    metrics = (await admin("GET", f"/v1/runs/{run_id}/metrics")).json()
+    run = (await admin("GET", f"/v1/runs/{run_id}")).json()
+    assert metrics["sampled_at"] == run["removed"]["metrics_sampled_at"]
+    assert run["removed"]["token_values_removed_at"] is None

@@ -116,13 +116,16 @@ def test_of_a_long_series_stay_its_ends_its_extremes_and_every_evaluation(
     with database.transaction() as session:
         point = {"run_id": run_id, "attempt": 2}
         long = {"name": "policy/loss", "decoding": "train"}
-        evals = {"name": "eval/all/pass_at_1", "decoding": "sampled"}
+        evals = {"decoding": "greedy"}
         rows = [point | long | {"step": n, "value": value} for n, value in enumerate(values, 1)]
         # An attempt that was superseded: reads leave it out before and afterwards.
         rows += [
             point | long | {"step": n, "attempt": 1, "value": 1e9} for n in range(51, 12_000, 50)
         ]
-        rows += [point | evals | {"step": n, "value": 0.5} for n in range(1, 2_000)]
+        for name in ("eval/all/pass_at_1", "policy/loss"):
+            rows += [
+                point | evals | {"name": name, "step": n, "value": 0.5} for n in range(1, 2_000)
+            ]
         session.execute(insert(Metric), rows)
         before = read(session, run_id)
     assert apply(context, story, metrics_days=DAYS) == {"metrics": 1}
@@ -130,9 +133,9 @@ def test_of_a_long_series_stay_its_ends_its_extremes_and_every_evaluation(
         after = read(session, run_id)
         run = store.get_run(session, PROJECT, run_id)
         assert run.metrics_sampled_at is not None
-    assert after["eval/all/pass_at_1"] == before["eval/all/pass_at_1"]
-    assert after["reward/avg_raw_reward"] == before["reward/avg_raw_reward"]
-    was, now = before["policy/loss"], after["policy/loss"]
+    assert len(before["policy/loss", "greedy"]) == 1_999
+    was, now = before.pop(("policy/loss", "train")), after.pop(("policy/loss", "train"))
+    assert after == before
     assert len(was) == 12_000
     assert MAX_POINTS / 2 < len(now) <= MAX_POINTS
     assert set(now.items()) <= set(was.items())
@@ -144,10 +147,13 @@ def test_of_a_long_series_stay_its_ends_its_extremes_and_every_evaluation(
     assert apply(context, story, metrics_days=DAYS) == {}
 
 
-def read(session: Session, run_id: str) -> dict[str, dict[int, float]]:
+def read(session: Session, run_id: str) -> dict[tuple[str, str], dict[int, float]]:
     series = read_metrics(session, run_id, MetricFilters())
     return {
-        each["name"]: {point["step"]: point["value"] for point in each["points"]} for each in series
+        (each["name"], each["decoding"]): {
+            point["step"]: point["value"] for point in each["points"]
+        }
+        for each in series
     }
 
 

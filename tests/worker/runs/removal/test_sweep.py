@@ -317,3 +317,44 @@ def test_a_run_that_somebody_else_deletes_at_the_same_moment_is_deleted_once(
         thread.join(timeout=0.3)
     thread.join(timeout=10)
     assert [type(error) for error in errors] == [RunNotFound]
+
+
+def refusals(database: Database, run_id: str) -> list[str]:
+    with database.transaction() as session:
+        try:
+            delete_run(session, run_id, ADMIN, now=NOW)
+        except RunInUse as error:
+            session.rollback()
+            return [problem.code for problem in error.problems]
+        session.rollback()
+    return []
+
+
+@pytest.mark.parametrize("source", ["run:{}", "run:{}@40", "run:{}@40/attempt-1"])
+def test_weights_over_which_an_ended_run_loads_its_checkpoints_stay_as_long_as_these(
+    ended: End, database: Database, source: str
+) -> None:
+    base, other = ended("base"), ended("other")
+    with database.transaction() as session:
+        run = store.lock_run(session, other)
+        run.spec = run.spec | {"model": run.spec["model"] | {"source": source.format(base)}}
+    assert refusals(database, base) == ["run_starts_from_it"]
+    assert refusals(database, other) == []
+    with database.transaction() as session:
+        saved = store.newest_checkpoint(session, other)
+        assert saved is not None
+        saved.deleted_at = NOW
+    assert refusals(database, base) == []
+
+
+def test_a_run_stays_that_spends_of_the_budget_of_the_run_it_was_resumed_from(
+    ended: End, story: Story, database: Database
+) -> None:
+    first = ended()
+    with database.transaction() as session:
+        run = resume(session, store.lock_run(session, first), actor="key:me", now=NOW)
+        control.cancel(session, run, actor="key:me", now=NOW)
+        run.spec, second = run.spec | {"budget": {"usd": 10.0, "hours": None}}, run.id
+    assert refusals(database, second) == ["budget_shared"]
+    request(database, first)
+    assert refusals(database, second) == []
