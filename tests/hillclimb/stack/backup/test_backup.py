@@ -20,7 +20,7 @@ from hillclimb.cli.commands import main
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.stack.backup import database
 from hillclimb.stack.backup.errors import BackupInvalid, BackupRefused
-from hillclimb.stack.backup.manifest import MANIFEST, read_manifest
+from hillclimb.stack.backup.manifest import MANIFEST, check_files, read_manifest
 from hillclimb.stack.backup.restore import restore
 from hillclimb.stack.backup.save import save
 from hillclimb.stack.options import StackOptions
@@ -138,6 +138,28 @@ def test_the_keys_are_those_of_the_stack_or_new_ones_by_request(
     made = load_credentials(StateDirectory(fresh.state_dir))
     assert made not in (None, load_credentials(StateDirectory(origin.state_dir)))
     assert names(fresh) == ["climbers"]
+
+
+def test_every_blob_that_was_there_when_the_database_was_saved_is_in_the_backup(
+    origin: StackOptions, tmp_path: Path
+) -> None:
+    """A trainer saves a checkpoint meanwhile, and deletes the one before."""
+    old = next(name for name in sorted(SAVED) if "global_step_2" in name)
+    new = old.replace("global_step_2", "global_step_4")
+
+    def train(line: str) -> None:
+        if line == "saving the database":
+            (origin.state_dir / new).parent.mkdir(parents=True)
+            (origin.state_dir / new).write_bytes(b"newer")
+            (origin.state_dir / old).unlink()
+
+    try:
+        manifest = save(origin, tmp_path / "backup", with_secrets=True, say=train)
+    finally:
+        (origin.state_dir / old).write_bytes(FILES[old])
+        (origin.state_dir / new).unlink()
+    assert {old, new, "secrets.json"} <= {saved.path for saved in manifest.files}
+    check_files(tmp_path / "backup", manifest)
 
 
 def test_nothing_is_restored_over_files_and_nothing_saved_over_them(
