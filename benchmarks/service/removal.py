@@ -37,8 +37,9 @@ from tests.api.fixtures.story import ENVS, Story, spec
 from tests.fixtures.migrated import migrate
 from worker.context import WorkerContext
 from worker.runs.removal import retention, rows
+from worker.runs.removal.deadline import Deadline
 from worker.runs.removal.retention import RetentionRules
-from worker.runs.removal.sweep import Deadline, remove_run
+from worker.runs.removal.sweep import remove_run
 
 RESULT = Path(__file__).parents[1] / "results" / "removal.json"
 NUM_ROWS, NUM_SERIES = 1_000_000, 10

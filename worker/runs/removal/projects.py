@@ -31,6 +31,7 @@ from api.tables.training.deleted import INCLUDES_DELETING
 from hillclimb.datasets.format.files import PREFIX
 from worker.context import WorkerContext
 from worker.deadlines import PROJECT_GRACE
+from worker.runs.removal.deadline import Deadline
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ once no late blob of theirs can be left."""
 RUNS_AT_ONCE = 20
 
 
-def sweep(context: WorkerContext, *, now: datetime) -> int:
+def sweep(context: WorkerContext, *, now: datetime, deadline: Deadline) -> int:
     """Take the next step of each project's deletion; return how many projects are deleted.
 
     Its runs are marked here and deleted by the sweep of runs.
@@ -65,7 +66,7 @@ def sweep(context: WorkerContext, *, now: datetime) -> int:
         with context.database.transaction() as session:
             has_runs = _mark_runs(session, project_id, now=now)
         if not has_runs:
-            num_deleted += _delete_rest(context, project_id, now=now)
+            num_deleted += _delete_rest(context, project_id, now=now, deadline=deadline)
     return num_deleted
 
 
@@ -100,16 +101,16 @@ def _mark_runs(session: Session, project_id: str, *, now: datetime) -> bool:
     return session.scalar(everything) is not None
 
 
-def _delete_rest(context: WorkerContext, project_id: str, *, now: datetime) -> bool:
-    """Delete the files of its datasets, then its rows, once no request can be under way."""
+def _delete_rest(
+    context: WorkerContext, project_id: str, *, now: datetime, deadline: Deadline
+) -> bool:
+    """Delete its datasets, then its other rows, once no request can be under way."""
     with context.database.transaction() as session:
         project = session.get_one(Project, project_id)
         if project.deleting_at is None or project.deleting_at > now - PROJECT_GRACE:
             return False
-        versions = select(DatasetVersion.id).where(DatasetVersion.project_id == project_id)
-        version_ids = session.scalars(versions).all()
-    for version_id in version_ids:
-        context.store.delete_prefix(f"{PREFIX}/{version_id}")
+    if not _delete_datasets(context, project_id, deadline=deadline):
+        return False
     with context.database.transaction() as session:
         project = session.get_one(Project, project_id, with_for_update=True)
         num_rows = sum(
@@ -126,12 +127,27 @@ def _delete_rest(context: WorkerContext, project_id: str, *, now: datetime) -> b
                 "table": "projects",
                 "id": project_id,
                 "action": "deleted",
-                "before": {"num_rows": num_rows, "num_dataset_versions": len(version_ids)},
+                "before": {"num_rows": num_rows},
                 "after": {},
             },
         )
     log.info("project %s is deleted", project_id)
     return True
+
+
+def _delete_datasets(context: WorkerContext, project_id: str, *, deadline: Deadline) -> bool:
+    """Delete versions of its datasets, the newest first, which nothing names; True once all are."""
+    query = select(DatasetVersion.id).where(DatasetVersion.project_id == project_id)
+    query = query.order_by(DatasetVersion.created_at.desc(), DatasetVersion.id.desc()).limit(1)
+    while not deadline.is_over:
+        with context.database.transaction() as session:
+            version_id = session.scalar(query)
+        if version_id is None:
+            return True
+        context.store.delete_prefix(f"{PREFIX}/{version_id}")
+        with context.database.transaction() as session:
+            session.execute(delete(DatasetVersion).where(DatasetVersion.id == version_id))
+    return False
 
 
 def _delete_of(session: Session, table: object, project_id: str) -> int:

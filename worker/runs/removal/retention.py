@@ -32,7 +32,7 @@ from hillclimb.protocol.rundir import (
     run_key,
 )
 from worker.context import WorkerContext
-from worker.runs.removal.sweep import Deadline
+from worker.runs.removal.deadline import Deadline
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def sweep(
             if deadline.is_over:
                 return numbers
             try:
-                numbers[what] += remove(context, run_id, now)
+                numbers[what] += remove(context, run_id, now, deadline)
             except RunNotFound:  # somebody deleted it meanwhile
                 continue
             except StoreError as error:
@@ -115,8 +115,8 @@ def sweep(
     return numbers
 
 
-Remove = Callable[[WorkerContext, str, datetime], bool]
-"""Removes a part of a run; False where something needs it."""
+Remove = Callable[[WorkerContext, str, datetime, Deadline], bool]
+"""Removes a part of a run; False where something needs it, or the time was not enough."""
 
 
 def _due(
@@ -140,7 +140,7 @@ def _due(
         return list(session.scalars(query.order_by(func.random()).limit(RUNS_AT_ONCE)))
 
 
-def _delete(context: WorkerContext, run_id: str, now: datetime) -> bool:
+def _delete(context: WorkerContext, run_id: str, now: datetime, _: Deadline) -> bool:
     with context.database.transaction() as session:
         run = lock_for_deletion(session, run_id)
         try:
@@ -153,13 +153,13 @@ def _delete(context: WorkerContext, run_id: str, now: datetime) -> bool:
     return True
 
 
-def _trajectories(context: WorkerContext, run_id: str, now: datetime) -> bool:
+def _trajectories(context: WorkerContext, run_id: str, now: datetime, _: Deadline) -> bool:
     return _remove_files(
         context, run_id, (TRAJECTORIES, TIMES), Run.trajectories_removed_at, now=now
     )
 
 
-def _token_values(context: WorkerContext, run_id: str, now: datetime) -> bool:
+def _token_values(context: WorkerContext, run_id: str, now: datetime, _: Deadline) -> bool:
     return _remove_files(
         context, run_id, (VALUES, VOCABULARY), Run.token_values_removed_at, now=now
     )
@@ -194,8 +194,11 @@ def _remove_files(
     return True
 
 
-def _metrics(context: WorkerContext, run_id: str, now: datetime) -> bool:
-    """Thin the training metrics of a run, a name in each transaction."""
+def _metrics(context: WorkerContext, run_id: str, now: datetime, deadline: Deadline) -> bool:
+    """Thin the training metrics of a run, a name in each transaction.
+
+    Those that are thinned when the time is over stay so, and the next sweep goes on.
+    """
     with context.database.transaction() as session:
         counts = select(Metric.name).where(Metric.run_id == run_id, Metric.decoding == "train")
         long = counts.group_by(Metric.name).having(func.count() > MAX_POINTS)
@@ -207,6 +210,8 @@ def _metrics(context: WorkerContext, run_id: str, now: datetime) -> bool:
             result = session.execute(SAMPLE, values)
             assert isinstance(result, CursorResult)
             num_points += result.rowcount
+        if deadline.is_over and name != names[-1]:
+            return False
     with context.database.transaction() as session:
         run = lock_for_deletion(session, run_id)
         run.metrics_sampled_at = now

@@ -8,9 +8,7 @@ and the mark on the row from which the next sweep goes on.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import datetime
 
 from sqlalchemy import select
@@ -22,27 +20,14 @@ from api.tables.training.deleted import INCLUDES_DELETING
 from hillclimb.blobs.base import BlobStore, StoreError
 from hillclimb.protocol.rundir import run_key
 from worker.context import WorkerContext
-from worker.deadlines import LATE_BLOBS, REMOVAL_S
+from worker.deadlines import LATE_BLOBS
 from worker.runs.removal import projects, rows
+from worker.runs.removal.deadline import Deadline
 
 log = logging.getLogger(__name__)
 
 MAX_RUNS = 20
 """Runs whose deletion one sweep looks at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The time until which a sweep works, so that the worker's other tasks are not late."""
-
-    seconds: float = REMOVAL_S
-    clock: Callable[[], float] = time.monotonic
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def is_over(self) -> bool:
-        """True once the sweep should leave the rest to the next one."""
-        return self.clock() - self.began >= self.seconds
 
 
 def sweep(
@@ -52,7 +37,7 @@ def sweep(
     now, deadline = now or utc_now(), deadline or Deadline()
     num_completed = 0
     try:
-        projects.sweep(context, now=now)
+        projects.sweep(context, now=now, deadline=deadline)
     except StoreError as error:
         log.warning("the datasets of a deleted project are left for now: %s", error)
     with context.database.transaction() as session:

@@ -24,7 +24,8 @@ from tests.worker.run_simulation import PROJECT as OTHER
 from tests.worker.runs.removal.conftest import End
 from worker.context import WorkerContext
 from worker.deadlines import LATE_BLOBS, PROJECT_GRACE
-from worker.runs.removal.sweep import Deadline, sweep
+from worker.runs.removal.deadline import Deadline
+from worker.runs.removal.sweep import sweep
 
 OPERATOR = Principal(
     project_id=DEFAULT_PROJECT,

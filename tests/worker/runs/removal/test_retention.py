@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from itertools import count
 
 import pytest
 from sqlalchemy import func, insert, select
@@ -25,8 +26,8 @@ from tests.api.fixtures.story import PROJECT, Story, spec
 from tests.worker.runs.removal.conftest import BLOB_BYTES, BLOBS, End
 from worker.context import WorkerContext
 from worker.runs.removal import retention
+from worker.runs.removal.deadline import Deadline
 from worker.runs.removal.retention import MAX_POINTS, RetentionRules
-from worker.runs.removal.sweep import Deadline
 from worker.runs.removal.sweep import sweep as carry_out
 
 DAYS = 30.0
@@ -145,6 +146,27 @@ def test_of_a_long_series_stay_its_ends_its_extremes_and_every_evaluation(
         kept = [value for step, value in now.items() if start < step <= start + 480]
         assert (min(kept), max(kept)) == (min(window), max(window))
     assert apply(context, story, metrics_days=DAYS) == {}
+
+
+def test_many_series_are_thinned_over_several_sweeps(
+    ended: End, story: Story, context: WorkerContext, database: Database
+) -> None:
+    run_id = ended()
+    with database.transaction() as session:
+        point = {"run_id": run_id, "attempt": 1, "decoding": "train", "value": 1.0}
+        for name in ("a", "b", "c"):
+            rows = [point | {"name": name, "step": n} for n in range(1, MAX_POINTS + 2)]
+            session.execute(insert(Metric), rows)
+    rules, now = RetentionRules(metrics_days=DAYS), story.now + timedelta(days=DAYS + 1)
+    numbers = []
+    while not numbers or not numbers[-1]:
+        ticks = count()
+        deadline = Deadline(2.0, lambda ticks=ticks: float(next(ticks)), 0.0)  # type: ignore[misc]
+        numbers.append(retention.sweep(context, rules, now=now, deadline=deadline)["metrics"])
+    assert numbers == [0, 1]
+    with database.transaction() as session:
+        names = select(Metric.name).where(Metric.decoding == "train").group_by(Metric.name)
+        assert session.scalars(names.having(func.count() > MAX_POINTS)).all() == []
 
 
 def read(session: Session, run_id: str) -> dict[tuple[str, str], dict[int, float]]:

@@ -42,7 +42,8 @@ from tests.worker.runs.removal.conftest import BLOB_BYTES, BLOBS, End
 from worker.context import WorkerContext
 from worker.deadlines import LATE_BLOBS
 from worker.runs.removal import rows
-from worker.runs.removal.sweep import Deadline, sweep
+from worker.runs.removal.deadline import Deadline
+from worker.runs.removal.sweep import sweep
 
 ADMIN = Principal(
     project_id=PROJECT,
