@@ -78,8 +78,9 @@ def keep_runs(session: Session, run_ids: Iterable[str]) -> None:
 
     Locks rows without changing them; whoever reads a run afterwards sees whether it was deleted.
     """
-    query = select(Run.id).where(Run.id.in_(sorted(set(run_ids)))).order_by(Run.id)
-    session.execute(query.with_for_update(read=True, key_share=True))
+    if ids := sorted(set(run_ids)):
+        query = select(Run.id).where(Run.id.in_(ids)).order_by(Run.id)
+        session.execute(query.with_for_update(read=True, key_share=True))
 
 
 def refuse_imported(run: Run, request: str) -> None:
