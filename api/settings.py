@@ -134,6 +134,20 @@ class Settings(BaseSettings):
     """Images (`docker:REGISTRY/NAME:TAG`) and, for `trainer.type: prebuilt`, interpreters
     (`/PATH/python`) of nodes that specs may name, separated by spaces: their code gets the secrets
     of `HILLCLIMB_NODE_SECRETS`. Empty: none, so nodes install the service's own wheel."""
+    keep_trajectories_days: Annotated[
+        float | None, Field(alias="HILLCLIMB_KEEP_TRAJECTORIES_DAYS", gt=0)
+    ] = None
+    """Days after a run's end for which the files of its rollouts are kept; unset: for ever."""
+    keep_token_values_days: Annotated[
+        float | None, Field(alias="HILLCLIMB_KEEP_TOKEN_VALUES_DAYS", gt=0)
+    ] = None
+    """The same for the learner's values of each token."""
+    keep_metrics_days: Annotated[float | None, Field(alias="HILLCLIMB_KEEP_METRICS_DAYS", gt=0)] = (
+        None
+    )
+    """The same for training metrics, of which 1,000 points of each series stay."""
+    keep_runs_days: Annotated[float | None, Field(alias="HILLCLIMB_KEEP_RUNS_DAYS", gt=0)] = None
+    """Days after its end when a run that nothing needs is deleted; unset: never."""
     abandons_clusters: Annotated[bool, Field(alias="HILLCLIMB_ABANDON_CLUSTERS")] = False
     """Start without `HILLCLIMB_CLOUDS` although live clusters would not be terminated then."""
     reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False

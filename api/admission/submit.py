@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.admission import planning
-from api.admission.continuation import refuse_misfit, resolve_warm_start
 from api.admission.dataset.resolution import Resolution
 from api.admission.dataset.resolution import resolve as resolve_dataset
+from api.admission.refusals.continuation import refuse_misfit, resolve_warm_start
 from api.admission.refusals.rental import rents
 from api.clusters import exclusions, quotes
 from api.clusters.quotes import Quotes
@@ -87,6 +87,7 @@ def submit(
         SecretMissing: the spec names a secret that the project does not have.
         SecretNotForHost: the spec would send a secret to a host that it is not for.
     """
+    store.keep_runs(session, _sources(spec))
     _check_lineage(session, spec, project_id)
     spec = resolve_warm_start(session, spec, project_id)
     quotas.refuse_submission(session, project_id, now=now)
@@ -233,6 +234,15 @@ def _warning_events(
         Draft(type="run.warning", at=at, data={"code": code, "message": sentence})
         for code, sentence in sentences
     ]
+
+
+def _sources(spec: RunSpec) -> Iterator[str]:
+    """Yield the runs whose checkpoints or rollouts the run would read."""
+    for named in (spec.lineage.resumed_from, checkpoint_source(spec.model.source)):
+        if named is not None:
+            yield named.run_id
+    if spec.sft.rollouts_of is not None:
+        yield spec.sft.rollouts_of
 
 
 def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.tables.access import audit
+from api.tables.training.deleted import hide_deleting
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 30
@@ -161,6 +162,7 @@ class Database:
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
         event.listen(self._sessions, "before_flush", audit.collect)
         event.listen(self._sessions, "do_orm_execute", audit.notice)
+        event.listen(self._sessions, "do_orm_execute", hide_deleting)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:

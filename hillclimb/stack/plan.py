@@ -43,6 +43,10 @@ PASSED_THROUGH = (
     "HILLCLIMB_DATASET_MEMORY_MB",
     "HILLCLIMB_DATASET_DEADLINE_S",
     "HILLCLIMB_ABANDON_CLUSTERS",
+    "HILLCLIMB_KEEP_TRAJECTORIES_DAYS",
+    "HILLCLIMB_KEEP_TOKEN_VALUES_DAYS",
+    "HILLCLIMB_KEEP_METRICS_DAYS",
+    "HILLCLIMB_KEEP_RUNS_DAYS",
 )
 OWN_FILES = "file:///"
 """Specs of an embedded stack may name any file of its machine but those of the stack itself: who

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from api.runs.queue_class import is_waiting
 from api.runs.status import TERMINAL, WAITING, RunStatus
-from api.tables import DatasetVersion, Run
+from api.tables import DatasetVersion, DeletedRun, Run
 from api.tables.access.errors import QuotaExceeded
 from api.tables.access.quotas import lock_quotas, quotas_of
 
@@ -28,7 +28,8 @@ def refuse_submission(session: Session, project_id: str, *, now: datetime) -> No
     # After the lock: a statement does not see what was committed while it waited.
     waiting = _number(project_id, is_waiting(), up_to=most_waiting)
     recent = _number(project_id, _is_recent(now), up_to=most_recent)
-    num_waiting, num_recent = session.execute(select(waiting, recent)).one()
+    recent_deleted = _number_deleted(project_id, now=now)
+    num_waiting, num_recent = session.execute(select(waiting, recent + recent_deleted)).one()
     if num_waiting >= most_waiting:
         raise QuotaExceeded(
             f"The project's quota of {most_waiting} queued runs is used up: wait until one starts,"
@@ -64,7 +65,8 @@ def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, 
     return {
         "queued_runs": _count(session, project_id, is_waiting()),
         "running_runs": _count(session, project_id, Run.status.in_(BUSY)),
-        "submissions_per_hour": _count(session, project_id, _is_recent(now)),
+        "submissions_per_hour": _count(session, project_id, _is_recent(now))
+        + (session.scalar(select(_number_deleted(project_id, now=now))) or 0),
         "dataset_bytes": int(stored or 0),
     }
 
@@ -80,6 +82,15 @@ def _number(
     """Return the number of the project's runs that meet the condition, counted up to `up_to`."""
     which = select(Run.id).where(Run.project_id == project_id, condition).limit(up_to)
     return select(func.count()).select_from(which.subquery()).scalar_subquery()
+
+
+def _number_deleted(project_id: str, *, now: datetime) -> ScalarSelect[int]:
+    """Return the number of runs that were submitted and deleted within the last hour."""
+    since = now - HOUR
+    # They were deleted since then too, by which the index finds them.
+    deleted = (DeletedRun.created_at > since) & (DeletedRun.submitted_at > since)
+    query = select(func.count()).where(DeletedRun.project_id == project_id, deleted)
+    return query.scalar_subquery()
 
 
 def _is_recent(now: datetime) -> ColumnElement[bool]:

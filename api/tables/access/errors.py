@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from hillclimb.protocol.spec_problems import SpecProblem
+
 
 class IdentityError(Exception):
     """Base class of the errors of access."""
@@ -33,6 +37,14 @@ class MemberNotFound(IdentityError):
 
 class ProjectNotFound(IdentityError):
     """The caller sees no such project."""
+
+
+class ProjectInUse(IdentityError):
+    """The project cannot be deleted; `problems` name what is in the way."""
+
+    def __init__(self, message: str, problems: Sequence[SpecProblem]) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class ProjectExists(IdentityError):

@@ -41,4 +41,5 @@ def list_metrics(
     each of so many equal parts of its steps.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return MetricList.of(as_list(read_metrics(session, run.id, filters)))
+        series = read_metrics(session, run.id, filters)
+        return MetricList.of(as_list(series, sampled_at=run.metrics_sampled_at))
