@@ -102,6 +102,7 @@ from api.tables.access.errors import (
     QuotaExceeded,
     RateExceeded,
     SignInFailed,
+    StreamsBusy,
     TooManyStreams,
 )
 from api.tables.access.grants.charging import GrantExhausted
@@ -377,6 +378,12 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     TooManyStreams: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "too_many_streams", "Too many open streams", retryable=True
+    ),
+    StreamsBusy: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "streams_busy",
+        "The service has too many streams open",
+        retryable=True,
     ),
     QuotaExceeded: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "quota_exceeded", "A quota is used up", retryable=True
