@@ -1,0 +1,66 @@
+"""The pools of the service's processes add up to what PostgreSQL allows, or somebody is told."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import text
+
+from api.tables.database import (
+    BESIDE_POOL,
+    Database,
+    PoolsTooLarge,
+    check_pools,
+    count_connections,
+)
+from tests.fixtures.migrated import Migrated
+
+OPEN = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'hillclimb 3 %'"
+
+
+def test_a_process_never_has_more_connections_than_its_pool(emptied: Migrated) -> None:
+    database = Database(emptied.url, pool=3, beside=0)
+
+    def wait(_: int) -> None:
+        with database.transaction() as session:
+            session.execute(text("SELECT pg_sleep(0.1)"))
+
+    seen = set()
+    with ThreadPoolExecutor(9) as threads:
+        waiting = [threads.submit(wait, number) for number in range(9)]
+        while not all(each.done() for each in waiting):
+            seen.add((emptied.admin.execute(OPEN).fetchone() or (0,))[0])
+    assert max(seen) == 3
+    database.close()
+
+
+def test_what_all_processes_may_open_is_known_from_those_that_are_connected(
+    emptied: Migrated,
+) -> None:
+    small, large = Database(emptied.url, pool=5, beside=0), Database(emptied.url, pool=500)
+    with small.transaction() as session:
+        before = count_connections(session)
+    assert before.fault() is None
+    with large.transaction() as session:
+        now = count_connections(session)
+    assert now.most - before.most == 500 + BESIDE_POOL
+    assert now.processes - before.processes == 1
+    fault = now.fault() or ""
+    assert f"may open {now.most} connections, and PostgreSQL allows {now.allowed}" in fault
+    assert "HILLCLIMB_DB_POOL" in fault
+    assert "HILLCLIMB_DB_WORKER_POOL" in fault
+    small.close()
+    large.close()
+
+
+def test_an_api_whose_own_pools_do_not_fit_is_refused_by_name(emptied: Migrated) -> None:
+    database = Database(emptied.url)
+    with database.transaction() as session:
+        allowed = count_connections(session).allowed
+        each = (allowed // 4) - BESIDE_POOL
+        check_pools(session, processes=4, pool=each)
+        sentence = rf"HILLCLIMB_API_PROCESSES.*5 × \({each} \+ {BESIDE_POOL}\).* the {allowed} "
+        with pytest.raises(PoolsTooLarge, match=sentence):
+            check_pools(session, processes=5, pool=each)
+    database.close()
