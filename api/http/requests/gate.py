@@ -201,7 +201,7 @@ async def _caller(
 
 
 def _of_session(services: Services, cookie: str) -> Principal:
-    with services.database.transaction() as session:
+    with services.database.lookup() as session:
         return read_session(session, cookie, secret=services.cursor_secret, now=utc_now())
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from api.tables.database import (
     BESIDE_POOL,
@@ -64,3 +66,53 @@ def test_an_api_whose_own_pools_do_not_fit_is_refused_by_name(emptied: Migrated)
         with pytest.raises(PoolsTooLarge, match=sentence):
             check_pools(session, processes=5, pool=each)
     database.close()
+
+
+END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+
+
+@pytest.fixture
+def database(emptied: Migrated) -> Iterator[Database]:
+    database = Database(emptied.url, pool=7, beside=0)
+    yield database
+    database.close()
+
+
+def end_connections(emptied: Migrated, database: Database) -> None:
+    """End the pool's connections, as a restart of PostgreSQL does."""
+    with database.transaction() as session:
+        name = session.scalar(text("SHOW application_name"))
+    emptied.admin.execute(END, (name,))
+
+
+def test_nobody_notices_that_an_idle_connection_is_gone(
+    emptied: Migrated, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_connections(emptied, database)
+    monkeypatch.setattr("api.tables.database.PING_AFTER_S", 0.0)
+    with database.transaction() as session:
+        assert session.scalar(text("SELECT 1")) == 1
+
+
+def test_a_connection_that_was_just_used_is_not_asked_and_fails_once_after_a_restart(
+    emptied: Migrated, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.tables.database.PING_AFTER_S", 60.0)
+    with database.transaction() as session, database.transaction() as other:
+        assert session.scalar(text("SELECT 1")) == other.scalar(text("SELECT 1"))
+    end_connections(emptied, database)
+    with pytest.raises(OperationalError), database.transaction() as session:
+        session.execute(text("SELECT 1"))
+    for _ in range(2):
+        with database.transaction() as session:
+            assert session.scalar(text("SELECT 1")) == 1
+
+
+def test_each_statement_of_a_lookup_is_a_transaction_and_the_connection_goes_back_clean(
+    database: Database,
+) -> None:
+    moment = text("SELECT now()")
+    with database.lookup() as session:
+        assert session.scalar(moment) != session.scalar(moment)
+    with database.transaction() as session:
+        assert session.scalar(moment) == session.scalar(moment)
