@@ -24,8 +24,6 @@ from api.tables.access import audit
 
 LARGEST_POOL = 40
 """One connection for each of the 40 threads of an API process."""
-IDLE_CONNECTIONS = 10
-"""Connections of a pool that stay open while nobody uses them."""
 BESIDE_POOL = 3
 """Connections of an API process that are none of its pool: LISTEN, readiness, one to spare."""
 CONNECT_TIMEOUT_S = 5
@@ -223,8 +221,11 @@ class Database:
         """Largest number of connections that transactions have at once."""
         self._engine = create_engine(
             url,
-            pool_size=min(pool, IDLE_CONNECTIONS),
-            max_overflow=pool - min(pool, IDLE_CONNECTIONS),
+            # All stay open: a smaller pool closes the others after each use, and logs in again.
+            pool_size=pool,
+            max_overflow=0,
+            # The one that was used last is used next: a few stay warm, and are asked for nothing.
+            pool_use_lifo=True,
             connect_args={
                 "application_name": _name(pool + beside),
                 "connect_timeout": CONNECT_TIMEOUT_S,

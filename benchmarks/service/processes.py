@@ -137,9 +137,10 @@ def slowed(api: Api, *, is_slowed: bool) -> Iterator[None]:
 
 
 def tree_s(pid: int) -> float:
-    """CPU seconds of a process and those that it started, the dead ones included."""
-    total = 0.0
+    """CPU seconds of a server and the processes that it started, the dead ones included."""
     root = psutil.Process(pid)
+    dead = root.cpu_times()
+    total = dead.children_user + dead.children_system
     for process in (root, *root.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()

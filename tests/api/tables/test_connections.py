@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from sqlalchemy import text
@@ -116,3 +117,23 @@ def test_each_statement_of_a_lookup_is_a_transaction_and_the_connection_goes_bac
         assert session.scalar(moment) != session.scalar(moment)
     with database.transaction() as session:
         assert session.scalar(moment) == session.scalar(moment)
+
+
+def test_the_connections_of_a_burst_serve_the_next_one_and_quiet_times_take_one(
+    emptied: Migrated,
+) -> None:
+    database = Database(emptied.url, pool=20)
+    together = Barrier(20)
+
+    def backend(_: int) -> int:
+        with database.transaction() as session:
+            together.wait(10)
+            return int(session.scalars(text("SELECT pg_backend_pid()")).one())
+
+    with ThreadPoolExecutor(20) as threads:
+        first, second = (set(threads.map(backend, range(20))) for _ in "ab")
+    assert len(first) == 20
+    assert second == first
+    together = Barrier(1)
+    assert len({backend(number) for number in range(5)}) == 1
+    database.close()
