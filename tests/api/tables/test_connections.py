@@ -127,8 +127,9 @@ def test_the_connections_of_a_burst_serve_the_next_one_and_quiet_times_take_one(
 
     def backend(_: int) -> int:
         with database.transaction() as session:
+            pid = session.scalars(text("SELECT pg_backend_pid()")).one()
             together.wait(10)
-            return int(session.scalars(text("SELECT pg_backend_pid()")).one())
+            return int(pid)
 
     with ThreadPoolExecutor(20) as threads:
         first, second = (set(threads.map(backend, range(20))) for _ in "ab")
