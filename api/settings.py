@@ -83,10 +83,20 @@ class Settings(BaseSettings):
         None
     )
     """This service's secret at the provider; unset: a public client with PKCE."""
+    api_processes: Annotated[int, Field(alias="HILLCLIMB_API_PROCESSES", ge=1, le=64)] = 1
+    """API processes behind one address, at most one for each core."""
+    db_pool: Annotated[int, Field(alias="HILLCLIMB_DB_POOL", ge=2, le=1000)] = 40
+    """Connections that one API process may have to PostgreSQL, and three more. It has 40 threads:
+    with fewer connections some requests wait for one. API processes × (this + 3) must fit into
+    PostgreSQL's `max_connections`, and so should what the workers add."""
+    db_worker_pool: Annotated[int, Field(alias="HILLCLIMB_DB_WORKER_POOL", ge=2, le=1000)] = 5
+    """Connections that each process of a worker (`--concurrency`) and Slack's process may have."""
     requests_per_minute: Annotated[int, Field(alias="HILLCLIMB_REQUESTS_PER_MINUTE", ge=1)] = 6000
-    """Requests that one key, or one person in a browser, may send per minute to one API process."""
+    """Requests that one key, or one person in a browser, may send per minute to one address of the
+    API, whichever of its processes receives them."""
     wrong_keys_per_minute: Annotated[int, Field(alias="HILLCLIMB_WRONG_KEYS_PER_MINUTE", ge=1)] = 60
-    """Wrong keys, tokens or sign-in links of one address per minute, in one API process."""
+    """Wrong keys, tokens or sign-in links of one client address per minute, to one address of the
+    API."""
     trusted_proxies: Annotated[str, Field(alias="FORWARDED_ALLOW_IPS")] = "127.0.0.1"
     """Addresses of proxies, separated by commas, from whose `X-Forwarded-For` uvicorn takes the
     caller's address; it reads the variable itself. Without it all callers behind a proxy share

@@ -69,6 +69,7 @@ from api.results.errors import (
     NotRescorable,
     RescoringBusy,
     TableRejected,
+    TooManyPoints,
 )
 from api.runs.errors import (
     AddressRefused,
@@ -107,6 +108,7 @@ from api.tables.access.errors import (
     QuotaExceeded,
     RateExceeded,
     SignInFailed,
+    StreamsBusy,
     TooManyStreams,
 )
 from api.tables.access.grants.charging import GrantExhausted
@@ -323,6 +325,9 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.CONFLICT, "mixed_detectors", "Several versions searched the rollouts"
     ),
     NoLedger: _kind(HTTPStatus.NOT_FOUND, "no_ledger", "The run's compute is not known"),
+    TooManyPoints: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_points", "The series have too many points"
+    ),
     NoSuchRescoring: _kind(HTTPStatus.NOT_FOUND, "no_such_rescoring", "No such rescoring"),
     NotRescorable: _kind(HTTPStatus.CONFLICT, "not_rescorable", "The run cannot be rescored"),
     RescoringBusy: _kind(
@@ -389,6 +394,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     TooManyStreams: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "too_many_streams", "Too many open streams", retryable=True
+    ),
+    StreamsBusy: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "streams_busy", "Too many open streams", retryable=True
     ),
     QuotaExceeded: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "quota_exceeded", "A quota is used up", retryable=True

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from api.http.live.errors import ReadFailed
-from api.tables.access.errors import TooManyStreams
+from api.tables.access.errors import StreamsBusy, TooManyStreams
 from api.tables.access.identity import Principal
 
 QUEUE_BATCHES = 64
@@ -27,6 +27,9 @@ each), twice over: a busy run's events then come in fewer batches, and its clien
 other requests. One client waits for nothing."""
 STREAMS_PER_KEY = 1_000
 """Open streams of one key, or of one person, in this process."""
+STREAMS_PER_PROJECT = 2_000
+MAX_STREAMS = 4_000
+"""Of all projects: each takes memory, and a share of every event's time."""
 RETRY_AFTER_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -188,19 +191,33 @@ class Hub:
         *,
         queue_batches: int = QUEUE_BATCHES,
         streams_per_key: int = STREAMS_PER_KEY,
+        streams_per_project: int = STREAMS_PER_PROJECT,
+        max_streams: int = MAX_STREAMS,
     ) -> None:
         self.read = read
         self.is_closed = False
         self._queue_batches = queue_batches
         self._streams_per_key = streams_per_key
+        self._streams_per_project = streams_per_project
+        self._max_streams = max_streams
         self._num_streams: Counter[str] = Counter()
+        """By key or person, and by project."""
         self._feeds: dict[str, Feed] = {}
 
     def admit(self, caller: Principal) -> None:
-        """Raise TooManyStreams if the caller has as many streams open as one may have."""
-        if self._num_streams[caller.limited_as] >= self._streams_per_key:
-            raise TooManyStreams(
-                f"This key has {self._streams_per_key} streams open: close one.",
+        """Refuse a stream too many: raises TooManyStreams, or StreamsBusy for that of others."""
+        for holder, name, most in (
+            ("key", caller.limited_as, self._streams_per_key),
+            ("project", caller.project_id, self._streams_per_project),
+        ):
+            if self._num_streams[name] >= most:
+                raise TooManyStreams(
+                    f"This {holder} has {most} streams open: close one.",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+        if self.num_clients >= self._max_streams:
+            raise StreamsBusy(
+                f"This process has {self._max_streams} streams open, as many as it serves.",
                 retry_after_s=RETRY_AFTER_S,
             )
 
@@ -213,7 +230,7 @@ class Hub:
         client = Subscriber(feed, queue_batches=self._queue_batches, caller=caller)
         feed.clients.add(client)
         if caller is not None:
-            self._num_streams[caller.limited_as] += 1
+            self._num_streams.update((caller.limited_as, caller.project_id))
         if self.is_closed:
             client.close()
         return client
@@ -223,7 +240,7 @@ class Hub:
         feed = client.feed
         feed.clients.discard(client)
         if client.caller is not None:
-            self._num_streams[client.caller.limited_as] -= 1
+            self._num_streams.subtract((client.caller.limited_as, client.caller.project_id))
             self._num_streams += Counter()  # forgets the callers without a stream
         if not feed.clients:
             self._feeds.pop(feed.run_id, None)

@@ -68,7 +68,11 @@ class RateExceeded(LimitReached):
 
 
 class TooManyStreams(LimitReached):
-    """The key has too many streams of events open."""
+    """The key or its project has too many streams of events open."""
+
+
+class StreamsBusy(LimitReached):
+    """The process has as many streams of events open as it serves."""
 
 
 class QuotaExceeded(LimitReached):

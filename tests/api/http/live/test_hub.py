@@ -14,7 +14,7 @@ from api.http.live.errors import ReadFailed
 from api.http.live.frames import END, PING, RETRY
 from api.http.live.hub import PAUSE_PER_CLIENT_S, FrameBatch, Hub
 from api.http.live.stream import follow
-from api.tables.access.errors import TooManyStreams
+from api.tables.access.errors import StreamsBusy, TooManyStreams
 from api.tables.access.identity import Principal
 
 
@@ -237,5 +237,25 @@ async def test_a_key_has_so_many_streams_and_gets_a_place_back() -> None:
     assert hub.num_clients == 0
 
 
-def caller(key_id: str) -> Principal:
-    return Principal(project_id="prj", key_id=key_id, key_name="k", scopes=frozenset())
+async def test_a_project_and_the_process_have_so_many_streams() -> None:
+    hub = Hub(Table().read, streams_per_project=2, max_streams=3)
+    of_one = [caller("key_1"), caller("key_2")]
+    streams = [follow(hub, "run", 0, caller=each) for each in of_one]
+    for stream in streams:
+        await anext(stream)
+    with pytest.raises(TooManyStreams, match="This project has 2 streams"):
+        hub.admit(caller("key_3"))
+    hub.admit(caller("key_4", "prj_other"))
+    streams.append(follow(hub, "run", 0, caller=caller("key_4", "prj_other")))
+    await anext(streams[-1])
+    with pytest.raises(StreamsBusy, match="This process has 3 streams") as refused:
+        hub.admit(caller("key_5", "prj_third"))
+    assert refused.value.retry_after_s > 0
+    for stream in streams:
+        await stream.aclose()
+    hub.admit(caller("key_5", "prj_third"))
+    hub.admit(caller("key_3"))
+
+
+def caller(key_id: str, project_id: str = "prj") -> Principal:
+    return Principal(project_id=project_id, key_id=key_id, key_name="k", scopes=frozenset())
