@@ -120,7 +120,7 @@ def test_what_would_make_it_fit_is_said() -> None:
 
 
 def test_one_change_is_enough_where_engines_are_apart_already() -> None:
-    apart = qwen3_8b(H100X4, engine={"data_parallel_size": 2}, placement={"learner_ranks": 2})
+    apart = qwen3_8b(H100X4, engine={"data_parallel_size": 3}, placement={"learner_ranks": 1})
     plan = hardware_plan(apart)
     assert plan is not None
     words = plan.candidates[0].suggestions
