@@ -146,7 +146,7 @@ def test_an_engine_that_cannot_hold_one_rollout_does_not_start() -> None:
     assert "the engine's cache cannot hold one rollout of 65536 tokens" in found.problems[0]
 
 
-def test_the_cache_is_what_weights_and_prompts_leave() -> None:
+def test_the_cache_is_what_weights_and_the_largest_pass_leave() -> None:
     spec = qwen3_8b()
     engine = EngineMemory(
         shape=KNOWN["Qwen3-8B"],
@@ -155,7 +155,7 @@ def test_the_cache_is_what_weights_and_prompts_leave() -> None:
         max_concurrent=96,
         gpu_gib=79,
     )
-    prompt = 65_536 * 3 * 2 * (4096 + 12_288)
+    prompt = 8192 * 3 * 2 * (4096 + 12_288)
     scores = 12 * 96 * 151_936
     left = 0.9 * 79 * GIB - 2 * PARAMETERS - prompt - scores - 1.5 * GIB
     assert engine.cache_bytes == pytest.approx(left)
