@@ -11,7 +11,7 @@ from hillclimb.spec.training.optimizer import OptimizerSpec
 
 
 def settings_of(spec: OptimizerSpec) -> dict[str, Any]:
-    """Return AdamW's settings; a checkpoint resumes with those of its spec, not with stored ones."""
+    """Return AdamW's settings: also after a checkpoint was loaded they are those of the spec."""
     return {
         "lr": spec.lr,
         "betas": spec.betas,
