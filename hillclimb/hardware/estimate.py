@@ -15,6 +15,7 @@ from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
 from hillclimb.hardware.memory.learner import LearnerMemory
 from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from hillclimb.hardware.model.context_length import why_too_long
+from hillclimb.hardware.model.defaults import why_unsuited
 from hillclimb.hardware.model.shapes import ModelShape, shape_of
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
 from hillclimb.spec.backend.gang import num_gpus_needed
@@ -191,6 +192,7 @@ class _Working:
     def _gpu_problems(self) -> Iterator[str]:
         if self.gpu is None:
             return
+        yield from why_unsuited(self.spec, self.shape)
         engine, room = self._engine(self.gpu), self.gpu.memory_gib * GIB
         if engine.reserved_bytes + CONTEXT_BYTES > room:
             yield (
