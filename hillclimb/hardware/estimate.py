@@ -21,6 +21,7 @@ from hillclimb.hardware.model.tensor_parallel import why_indivisible
 from hillclimb.spec.backend.gang import num_gpus_needed
 from hillclimb.spec.backend.skypilot import CandidateSpec
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.engine import Transport
 
 LEARNS = ("train",)
 SAMPLES = ("train", "eval", "probe")
@@ -121,6 +122,14 @@ class _Working:
         """Tell whether an engine and a rank share a GPU."""
         return self._learns and self.spec.engine.weight_transport == "ipc"
 
+    @property
+    def _transport(self) -> Transport:
+        """Return the transport that the trainer uses on this machine."""
+        engine, has_adapter = self.spec.engine, self.spec.learner.lora is not None
+        if self.gpu is None:
+            return engine.weight_transport
+        return engine.transport_between_gpus(has_adapter=has_adapter)
+
     def _learner(self) -> LearnerMemory:
         spec = self.spec
         return LearnerMemory(
@@ -129,7 +138,7 @@ class _Working:
             algorithm=spec.algorithm,
             num_ranks=spec.placement.learner_ranks,
             max_sequence_length=spec.rollout.max_sequence_length,
-            by_chunks=spec.engine.is_direct,
+            by_chunks=self._transport in ("ipc", "nccl"),
             on_gpu=self.gpu is not None,
         )
 
@@ -156,7 +165,7 @@ class _Working:
             ranks=ranks,
             engines=engines,
             rollout_workers=spec.placement.rollout_workers,
-            transport=spec.engine.weight_transport,
+            transport=self._transport,
         )
 
     def _memory(self, machine: MachineMemory) -> tuple[Phase, ...]:

@@ -162,6 +162,17 @@ def test_the_cache_is_what_weights_and_the_largest_pass_leave() -> None:
     assert engine.full_sequences == pytest.approx(left / (147_456 * 65_536))
 
 
+def test_between_gpus_no_file_of_weights_is_in_the_machines_memory() -> None:
+    """What `auto` means there: a broadcast from GPU to GPU, in chunks."""
+    sizes = [
+        estimate(qwen3_8b(engine={"weight_transport": transport}), candidate(), 1).memory_gib
+        for transport in ("auto", "nccl", "shm")
+    ]
+    auto, nccl, shm = (size or 0.0 for size in sizes)
+    assert auto == nccl
+    assert auto < shm < auto + 2 * 2 * PARAMETERS / GIB
+
+
 def test_float32_on_a_gpu_holds_every_pair() -> None:
     spec = qwen3_8b(learner={"policy_dtype": "float32"})
     found = estimate(spec, candidate(), 1)
