@@ -211,7 +211,7 @@ class Episode:
         )
         token_ids = tuple(self._transcript.token_ids)
         self._budget.refuse_late()
-        request = Request.to(self._engine, session=draw.session, prefix_key=draw.prefix_key)
+        request = Request.to(self._engine)
         try:
             async with self._budget.policy(lambda: request.was_restarted):
                 sample = await self._sample_engine(token_ids, params, draw)

@@ -34,8 +34,8 @@ class EngineSpec(Section):
     """GPUs per copy of the model (count); more than one was never run and needs
     `experimental: true`."""
     data_parallel_size: Annotated[int, Field(ge=1, le=256)] = 1
-    """Copies of the engine, each in its own process with its own GPUs; rollouts of one task stay on
-    one copy."""
+    """Copies of the engine, each in its own process with its own GPUs. Rollouts of one task stay on
+    one copy, the one with the fewest unfinished rollouts when the first of them begins."""
 
     @property
     def is_direct(self) -> bool:

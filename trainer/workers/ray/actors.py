@@ -247,8 +247,9 @@ class LearnerActor:
         has_gpu = torch.cuda.is_available()
         cores = os.cpu_count() or 1
         torch.set_num_threads(rank_threads(size, has_gpu=has_gpu, num_cores=cores))
-        for name, value in allocator_settings(factory.spec.engine.weight_transport).items():
-            os.environ.setdefault(name, value)
+        if has_gpu:
+            for name, value in allocator_settings(factory.spec.engine.weight_transport).items():
+                os.environ.setdefault(name, value)
         self._factory = factory
         self._rank_number, self._num_ranks = rank, size
         self._rank: LearnerRank | None = None

@@ -284,7 +284,9 @@ class _Placement:
         return SamplingWorkers(
             engines=tuple(proxies),
             rollout_runner=RemoteRolloutWorkers(
-                sampling.workers, partial(self._record_restart, "rollout worker")
+                sampling.workers,
+                partial(self._record_restart, "rollout worker"),
+                num_engines=self._num_engines,
             ),
             engine_name=facts.name,
             fallback=facts.fallback,
