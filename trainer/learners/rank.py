@@ -35,7 +35,7 @@ from trainer.learners.update.clipping import clip_gradients
 from trainer.learners.update.optimizer import make_optimizer, settings_of
 from trainer.learners.update.rates import RateSchedule
 from trainer.learners.update.summary import Update, speed_metrics, summary
-from trainer.learners.update.throughput import peak_flops, peak_memory_gib, train_flops
+from trainer.learners.update.throughput import pair_cost, peak_flops, peak_memory_gib, train_flops
 from trainer.learners.update.token_values import token_values
 from trainer.weights.digests import WeightDigests, tensor_digests
 
@@ -235,6 +235,7 @@ class LearnerRank:
             version=self.version,
             ranks=(self._ranks.rank, self._ranks.size),
             device=self._ranks.device,
+            pair_cost=pair_cost(self._models.config, num_parameters=self.num_parameters),
         )
 
     def _with_other_policies(self, micro: MicroBatch) -> MicroBatch:
