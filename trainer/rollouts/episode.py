@@ -264,7 +264,11 @@ class Episode:
         if self._limits.zero_if_late:
             return _FAILED
         num_sampled = sum(self._transcript.action_mask)
-        detail = f"{self._budget.policy_s:.1f} s of sampling gave {num_sampled} tokens in time"
+        detail = (
+            f"{self._budget.policy_s:.1f} s of sampling gave {num_sampled} tokens in time: raise"
+            " environment.trajectory_timeout_s or turn_timeout_s, or lower"
+            " environment.max_concurrent_rollouts"
+        )
         return Grade(score=None, reason=SAMPLING_LATE, detail=detail)
 
     def _may_grade(self, stop: StopReason) -> bool:
