@@ -90,7 +90,7 @@ class LearnerMemory:
             self._phase("the head's scores", *self._head_scores()),
             self._phase("the head's gradient", *self._head_backward()),
             self._phase("reducing the gradients of embedding and head", *self._root_reduction()),
-            self._phase("the optimizer's step", *self._optimizer_step()),
+            # The optimizer's step is one kernel per tensor and needs no memory of its own.
             self._phase("exporting the weights", *self._weight_export()),
         )
 
@@ -257,14 +257,6 @@ class LearnerMemory:
         how = f"{per_parameter} B x {count(number)} parameters, and 4 B of them / {self.num_ranks}"
         added = per_parameter * number + 4 * number / self.num_ranks
         return (Term("weights, gradients and their float32 copies", added, how),)
-
-    def _optimizer_step(self) -> tuple[Term, ...]:
-        """Return the roots of all second moments, which `_multi_tensor_adamw` computes at once."""
-        if not self.on_gpu or self.learner.cpu_offload:
-            return ()
-        number = self.num_trained
-        how = f"4 B x {count(number)} trained parameters / {self.num_ranks} ranks"
-        return (Term("roots of the second moments", 4 * number / self.num_ranks, how),)
 
     def _weight_export(self) -> tuple[Term, ...]:
         """Return the gathered tensor and the chunks of `trainer.learners.model.export`."""

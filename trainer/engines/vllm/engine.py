@@ -69,7 +69,7 @@ def why_not(config: CausalLMConfig) -> str | None:
     return f"vLLM on a CPU has no attention for heads of {size} (it has {sizes})"
 
 
-def _for_this_machine() -> dict[str, Any]:
+def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
     """Arguments that depend on the build of vLLM; one for GPUs keeps its own defaults."""
     if not current_platform.is_cpu():
         return {}
@@ -80,7 +80,7 @@ def _for_this_machine() -> dict[str, Any]:
         "enforce_eager": True,
         # vLLM 0.32 on a CPU crashes at a seeded request whose prompt is split over two steps: its
         # generators have no offset to rewind.
-        "enable_chunked_prefill": False,
+        **options.whole_prompts(),
     }
 
 
@@ -97,7 +97,7 @@ class VllmEngine:
         Raises:
             EngineError: vLLM did not start.
         """
-        self.arguments = options.engine_arguments() | _for_this_machine()
+        self.arguments = options.engine_arguments() | _for_this_machine(options)
         """Arguments that vLLM was started with."""
         # vLLM does not delete its sockets: they get a scratch folder.
         self._sockets = scratch_path(Path(tempfile.gettempdir()), _SOCKETS)

@@ -183,7 +183,7 @@ def _round_parameters(model: CausalLM, dtype: torch.dtype) -> None:
 
 def _shard(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:
     return shard(
-        PolicyModule(model, chunk_tokens=options.learner.logprob_chunk_tokens),
+        PolicyModule(model, chunk_tokens=options.learner.logprob_chunk_tokens, dtype=options.dtype),
         ranks,
         dtype=options.dtype,
         recompute=options.learner.activation_checkpointing,
