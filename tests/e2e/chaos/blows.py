@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from threading import Event
 
 import httpx
 import psutil
 import redis
 
+from api.runs.deadlines import RUNNER_LEASE_S
 from hillclimb.stack.control import status, up_detached
 from hillclimb.stack.state.credentials import load_credentials
 from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.system.processes import owned_by
 from tests.e2e.chaos.cells import SUPERVISED, Blow, Cell, Part, Phase
 from tests.e2e.chaos.phases import service_process
 from tests.e2e.chaos.stage import MAY_BE_ANSWERED, Stage, family, frozen
 
 STOP_S = 6.0
 """Longer than heartbeats and polls, shorter than leases (`api/runs/deadlines.py`)."""
-UNRESPONSIVE_S = 14.0
-"""Longer than the ping after which a worker of Ray's counts as dead (docs/deadlines.md)."""
 NUM_CLIENTS, CLIENT_PAUSE_S = 4, 0.25
 """Three requests of each client in a pause and the time they take: below a key's rate."""
 RAY_ACTORS = {Part.ENGINE: "EngineActor", Part.RANK: "LearnerActor", Part.ROLLOUTS: "RolloutActor"}
+UNRESPONSIVE_S = 14.0
+"""Longer than the ping after which a worker of Ray's counts as dead (docs/deadlines.md)."""
+SLEEP_S = RUNNER_LEASE_S + 10.0
 TRIAL = "trainer.jobs.train.qualification"
 
 
@@ -37,22 +41,40 @@ def strike(stage: Stage, cell: Cell) -> None:
 
 
 def kill(stage: Stage, cell: Cell) -> None:
+    if cell.part is Part.HOST:
+        cut_power(stage)
+        return
     victim = process_of(stage, cell.part)
     victim.send_signal(signal.SIGKILL)
+    if cell.part is Part.MACHINE:
+        process_of(stage, Part.TRAINER).send_signal(signal.SIGKILL)
     goes_on = cell.phase is Phase.RUNNING and cell.part in (*SUPERVISED, Part.SUPERVISOR)
     with trained_on(stage) if goes_on else nullcontext():
         await_return(stage, cell.part, victim)
+
+
+def cut_power(stage: Stage) -> None:
+    """Kill every process of the stack before any can act on another's end; then start it again."""
+    options = stage.service.options
+    while owned := [identity.pid for identity, _ in owned_by(options.state_dir)]:
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in owned:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+    up_detached(options, say=lambda _line: None)
 
 
 def stop(stage: Stage, cell: Cell) -> None:
     victim = process_of(stage, cell.part)
     # Trainers are children of the runner, services of the supervisor: they are other parts.
     alone = cell.part in (Part.RUNNER, Part.SUPERVISOR, Part.TRAINER)
+    short_s = UNRESPONSIVE_S if cell.part in RAY_ACTORS else STOP_S
+    seconds = SLEEP_S if cell.blow is Blow.SLEEP else short_s
     with frozen(*([victim] if alone else family(victim))):
         if cell.part in RAY_ACTORS:
             # It stands still in the phase; here it has to notice.
             stage.await_trainer().resume()
-        time.sleep(UNRESPONSIVE_S if cell.part in RAY_ACTORS else STOP_S)
+        time.sleep(seconds)
 
 
 def restart(stage: Stage, cell: Cell) -> None:
@@ -94,6 +116,7 @@ def repeat(stage: Stage, cell: Cell) -> None:
 STRIKES: Mapping[Blow, Callable[[Stage, Cell], None]] = {
     Blow.KILL: kill,
     Blow.STOP: stop,
+    Blow.SLEEP: stop,
     Blow.RESTART: restart,
     Blow.FLUSH: flush,
     Blow.REPEAT: repeat,
@@ -104,6 +127,8 @@ def process_of(stage: Stage, part: Part) -> psutil.Process:
     """The process of a part, now."""
     if part in SUPERVISED:
         return service_process(stage, SUPERVISED[part])
+    if part is Part.MACHINE:
+        return service_process(stage, "runner")
     if part is Part.SUPERVISOR:
         return psutil.Process(stage.service.supervisor())
     if part is Part.ENVIRONMENTS:
@@ -119,8 +144,8 @@ def process_of(stage: Stage, part: Part) -> psutil.Process:
 
 def await_return(stage: Stage, part: Part, victim: psutil.Process) -> None:
     """Wait for the next process of a part that was killed; a trainer's parts are its own affair."""
-    if part in SUPERVISED:
-        name = SUPERVISED[part]
+    if part in SUPERVISED or part is Part.MACHINE:
+        name = SUPERVISED.get(part, "runner")
         service = stage.service
         stage.until(lambda: service.is_ready(name) and service.pid(name) != victim.pid)
     elif part is Part.SUPERVISOR:

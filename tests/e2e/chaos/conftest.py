@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 
 from hillclimb.stack.control import status
 from hillclimb.stack.options import CODE_ROOT
 from hillclimb.stack.system.ports import is_free
 from tests.conformance.service import ENDED, Service, running_service
-from tests.e2e.chaos.cells import RunKind
+from tests.e2e.chaos.cells import Phase, RunKind
 from tests.e2e.chaos.environments import KEY, EnvironmentServer
 from tests.e2e.chaos.invariants import Reference
 from tests.e2e.chaos.specs import spec_of
@@ -51,9 +52,15 @@ class Round:
         )
         return self.service.submit(spec)
 
-    def stage(self, kind: RunKind, name: str, *, behind: bool = False) -> Stage:
-        """Submit a run; `behind` another one that keeps the only slot."""
-        if not behind:
+    def stage(self, kind: RunKind, name: str, phase: Phase = Phase.STARTING) -> Stage:
+        """Submit a run, which gets as far as `phase` at most where that comes before its trainer.
+
+        A queued one has another one before it that keeps the only slot. The runner that has to
+        claim one is halted.
+        """
+        if phase in (Phase.PROVISIONING, Phase.CLAIMING):
+            psutil.Process(self.service.pid("runner")).suspend()
+        if phase is not Phase.QUEUED:
             return Stage(self.service, self.environments, self.submit(kind, name))
         first = Stage(self.service, self.environments, self.submit(kind, f"{name} blocker"))
         first.until_status("starting")

@@ -117,7 +117,7 @@ def check_attempt(stage: Stage, events: list[dict[str, Any]], attempt: int) -> N
         and event["type"] not in OF_THE_SERVICE
     ]
     written = [(event["type"], event["step"]) for event in stage.written(attempt)]
-    assert stored == written, f"attempt {attempt}"
+    assert stored == written
     steps = Counter(event["step"] for event in stage.written(attempt) if event["type"] == STEP)
     assert set(steps.values()) <= {1}, f"attempt {attempt}"
     numbers = [event["trainer_seq"] for event in stage.written(attempt)]

@@ -43,9 +43,17 @@ def queued(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def provisioning(stage: Stage) -> Iterator[None]:
-    """The runner stands still before it has claimed the attempt."""
+    """The runner has stood still since before the run was submitted."""
     with frozen(service_process(stage, "runner")):
         stage.until_status("provisioning")
+        yield
+
+
+@contextmanager
+def claiming(stage: Stage) -> Iterator[None]:
+    """The runner stands still with a claim that the service has carried out."""
+    with crept_to(service_process(stage, "runner"), lambda: stage.run()["status"] == "starting"):
+        assert stage.live_trainers() == []
         yield
 
 
@@ -129,6 +137,15 @@ def finalizing(stage: Stage) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def leaving(stage: Stage) -> Iterator[None]:
+    """The trainer stands still as soon as it has written that it has done every step."""
+    trainer = stage.await_trainer()
+    stage.until(lambda: stage.steps() >= STEPS - 1)
+    with crept_to(trainer, lambda: stage.written()[-1]["type"] == "trainer.ended"):
+        yield
+
+
 def stopping(request: str, status: str) -> Callable[[Stage], AbstractContextManager[None]]:
     """The trainer stands still before it is asked to save and leave."""
 
@@ -147,11 +164,13 @@ def stopping(request: str, status: str) -> Callable[[Stage], AbstractContextMana
 REACH: Mapping[Phase, Callable[[Stage], AbstractContextManager[None]]] = {
     Phase.QUEUED: queued,
     Phase.PROVISIONING: provisioning,
+    Phase.CLAIMING: claiming,
     Phase.STARTING: starting,
     Phase.RUNNING: running,
     Phase.EVALUATING: evaluating,
     Phase.CHECKPOINTING: checkpointing,
     Phase.RECOVERING: recovering,
+    Phase.LEAVING: leaving,
     Phase.FINALIZING: finalizing,
     Phase.CANCELLING: stopping("cancel", "cancelling"),
     Phase.PAUSING: stopping("pause", "pausing"),

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.chaos]
 
 @pytest.fixture
 def stage(round_: Round, cell: Cell) -> Iterator[Stage]:
-    made = round_.stage(cell.run, cell.name, behind=cell.phase is Phase.QUEUED)
+    made = round_.stage(cell.run, cell.name, cell.phase)
     yield made
     round_.close(made)
 
@@ -41,6 +41,7 @@ def test_cell(round_: Round, reference: Reference, cell: Cell, stage: Stage) -> 
     follower.close()
     assert watch.most == 1, "trainers of one run, at once"
     check_run(stage, follower, status=status)
+    assert stage.run()["attempt"] == cell.num_attempts
     if cell.run in (RunKind.EXACT, RunKind.TRIED):
         check_equal(stage, reference, is_whole=status == "succeeded")
     round_.took_s[cell.name] = time.monotonic() - begun
