@@ -146,7 +146,6 @@ CELLS = (
     Cell(Part.TRAINER, Phase.RUNNING, Blow.STOP),
     Cell(Part.API, Phase.RUNNING),
     Cell(Part.API, Phase.RUNNING, Blow.STOP),
-    Cell(Part.API, Phase.RUNNING, Blow.SLEEP),
     Cell(Part.WORKER, Phase.RUNNING),
     Cell(Part.WORKER, Phase.RUNNING, Blow.STOP),
     Cell(Part.BROKER, Phase.RUNNING),
