@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch.nn.attention.varlen import varlen_attn
@@ -60,6 +61,10 @@ class VarlenLayout:
         )
 
 
+FLASH = cast("Kernel", varlen_attn)
+"""Without `return_aux` it returns the output alone."""
+
+
 def has_varlen(device: torch.device, dtype: torch.dtype) -> bool:
     """Tell whether the kernel exists for tensors like these."""
     return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
@@ -69,7 +74,7 @@ def attend(
     stream: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     layout: VarlenLayout,
     scaling: float,
-    kernel: Kernel = varlen_attn,
+    kernel: Kernel = FLASH,
 ) -> torch.Tensor:
     """Compute the output [1, N, Q, H] of queries [1, Q, N, H], keys and values [1, K, N, H].
 

@@ -1,6 +1,6 @@
 """The time that it takes to delete a run of a million rollouts, and to thin a long one's metrics.
 
-    .venv/bin/python -m benchmarks.service.removal
+    .venv/bin/python -m benchmarks.service.deletion.removal
 
 PostgreSQL runs as `hillclimb up` starts it. The run has 1,000,000 outcomes, and 1,000,000 metric
 points in 10 series of 100,000 steps; a second one has a fifth of that and stays. The sweep that
@@ -41,7 +41,7 @@ from worker.runs.removal.deadline import Deadline
 from worker.runs.removal.retention import RetentionRules
 from worker.runs.removal.sweep import remove_run
 
-RESULT = Path(__file__).parents[1] / "results" / "removal.json"
+RESULT = Path(__file__).parents[2] / "results" / "removal.json"
 NUM_ROWS, NUM_SERIES = 1_000_000, 10
 OUTCOMES = """
 INSERT INTO outcomes SELECT (jsonb_populate_record(o, jsonb_build_object(
