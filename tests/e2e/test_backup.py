@@ -1,4 +1,7 @@
-"""A stack saved in the middle of a run and restored elsewhere ends it with the same figures."""
+"""A stack saved in the middle of a run and restored elsewhere ends it with the same figures.
+
+Then the run is deleted there, by the real worker and the real runner.
+"""
 
 from __future__ import annotations
 
@@ -80,10 +83,46 @@ class Service:
         return {"metrics": metrics, "weights": weights}
 
 
+def trainer_python(folder: Path) -> Path:
+    """Return an interpreter of the data plane that imports this checkout's trainer."""
+    script = folder / "trainer-python"
+    python = CODE_ROOT / ".venv-trainer/bin/python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={CODE_ROOT} exec {python} "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+def check_deletion(service: Service, options: StackOptions, run_id: str) -> None:
+    """The worker deletes a run's blobs, and the runner, which asks when it starts, its folder."""
+    accepted = service.http.delete(f"/v1/runs/{run_id}").raise_for_status().json()
+    assert service.http.get(f"/v1/runs/{run_id}").status_code == 410
+    blobs, folder = (options.state_dir / name / run_id for name in ("blobs/runs", "runs"))
+    assert wait_until(lambda: not blobs.exists(), deadline_s=DEADLINE_S)
+
+    def records() -> list[dict[str, Any]]:
+        log = service.get(f"/v1/audit?target={run_id}")["data"]
+        return [change for record in log for change in record["changes"]]
+
+    def is_recorded() -> bool:
+        return any(change["action"] == "deleted" for change in records())
+
+    assert wait_until(is_recorded, deadline_s=DEADLINE_S)
+    (done,) = [change["before"] for change in records() if change["action"] == "deleted"]
+    assert done["num_bytes"] > 1_000_000
+    assert done["num_rows"] > 500
+    assert accepted["id"] == run_id
+    service.close()
+    assert folder.exists()
+    down(options.state_dir, say=print)
+    again = Service(options)
+    assert wait_until(lambda: not folder.exists(), deadline_s=DEADLINE_S)
+    again.close()
+
+
 def test_a_run_goes_on_from_a_backup_to_the_figures_of_the_one_that_was_not_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = CODE_ROOT / ".venv-trainer/bin/python"
+    python = trainer_python(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     tmp_path.chmod(0o755)
     first, second = (
@@ -124,7 +163,7 @@ def test_a_run_goes_on_from_a_backup_to_the_figures_of_the_one_that_was_not_inte
         assert resumed >= SAVED_AT
         assert service.figures(run_id) == expected
         assert [each["name"] for each in service.get("/v1/secrets")["data"]] == ["FLEET_API_KEY"]
-        service.close()
+        check_deletion(service, second, run_id)
     finally:
         for options in (first, second):
             down(options.state_dir, say=print)
