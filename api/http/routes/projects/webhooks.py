@@ -64,7 +64,7 @@ def list_webhooks(services: ServicesDep, caller: Reader) -> WebhookList:
     """Return all webhooks, oldest first; their hosts alone to all but admins."""
     with services.database.transaction() as session:
         rows = store.list_webhooks(session, caller.project_id)
-        return WebhookList(data=[_shown(row, caller) for row in rows])
+        return WebhookList(data=[_visible_to(row, caller) for row in rows])
 
 
 @router.get(
@@ -73,7 +73,7 @@ def list_webhooks(services: ServicesDep, caller: Reader) -> WebhookList:
 def get_webhook(services: ServicesDep, caller: Reader, webhook_id: WebhookId) -> WebhookPayload:
     """Return the webhook, and why it is disabled if it is; its host alone to all but admins."""
     with services.database.transaction() as session:
-        return _shown(store.get(session, caller.project_id, webhook_id), caller)
+        return _visible_to(store.get(session, caller.project_id, webhook_id), caller)
 
 
 @router.patch(
@@ -181,7 +181,7 @@ def _delivery(services: Services) -> WebhookDelivery:
     )
 
 
-def _shown(webhook: Webhook, caller: Principal) -> WebhookPayload:
+def _visible_to(webhook: Webhook, caller: Principal) -> WebhookPayload:
     """Return the webhook as the caller may see it: an address may have a token of its receiver."""
     payload = WebhookPayload.model_validate(webhook)
     if Scope.ADMIN.value in caller.scopes:
