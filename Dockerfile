@@ -30,7 +30,7 @@ USER hillclimb
 FROM control AS api
 EXPOSE 8710
 HEALTHCHECK --interval=10s --timeout=3s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8710/v1/health')"]
-CMD ["python", "-m", "uvicorn", "api.app:create_app", "--factory", "--host", "0.0.0.0", "--port", "8710"]
+CMD ["python", "-m", "api.http.live.serving", "--host", "0.0.0.0", "--port", "8710"]
 
 # Processes without a port touch a file while they work (hillclimb/stack/system/alive.py).
 FROM control AS worker

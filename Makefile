@@ -14,7 +14,7 @@ TRAINER_TESTS := tests/trainer tests/assets
 # it each compiles our code anew: the API takes 4.5 instead of 3.3 s of CPU until it answers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs mutants sbom help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz rent search-environment screenshots
+.PHONY: docs mutants sbom help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz chaos rent search-environment screenshots
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -128,6 +128,11 @@ screenshots: setup ## take the pictures of docs/images anew from a stack of its 
 fuzz: setup ## thousands of inputs per claim about what agents write, hundreds of histories of clusters
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/chat/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
 	@$(CONTROL)/python -m pytest tests/worker/clusters/decisions/test_machine.py --hypothesis-profile=fuzz --hypothesis-show-statistics
+
+CHAOS_ROUNDS ?= 1
+CHAOS_ARGS ?=
+chaos: setup ## kill and stop each part of a running stack in each phase of a run (docs/chaos.md); CHAOS_ROUNDS=3 repeats it, CHAOS_ARGS="-k trainer" takes some
+	@HILLCLIMB_CHAOS=1 HILLCLIMB_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(CONTROL)/python -m pytest tests/e2e/chaos -v --durations 0 $(CHAOS_ARGS)
 
 check: check-tree check-control check-trainer ## lint, types, import contracts, structure, words (`make -j2 check` uses two cores)
 

@@ -1,4 +1,4 @@
-"""The FastAPI application: services, routes, error handlers (`uvicorn api.app:create_app`)."""
+"""The FastAPI application: services, routes, error handlers (`python -m api.http.live.serving`)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from api.clusters.cloud_worker import require_cloud_worker
 from api.http import handlers
 from api.http.document import openapi
 from api.http.live.lifespan import run_hub
+from api.http.live.serving.shared import open_table
 from api.http.measurement.access_log import hide_codes
 from api.http.measurement.readiness import Readiness
 from api.http.measurement.requests import RequestTimer
@@ -81,11 +82,12 @@ from api.http.routes.web.forms import project as project_page
 from api.http.routes.web.forms import secrets as secrets_page
 from api.http.slack.processing import run_inbox
 from api.queue import TaskQueue
+from api.runs.api_liveness import is_api_alive
 from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
 from api.settings import Settings, load_settings
 from api.tables.access.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
-from api.tables.database import Database
+from api.tables.database import Database, check_pools
 from hillclimb.process import tracing
 from hillclimb.process.code_revision import code_revision
 
@@ -196,11 +198,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             app.state.readiness = Readiness(
                 database=services.database, task_queue=services.task_queue
             )
+            table = open_table(os.environ)
             app.state.entrance = Entrance(
                 database=services.database,
-                wrong_keys=WrongKeys(per_minute=settings.wrong_keys_per_minute),
+                wrong_keys=WrongKeys(per_minute=settings.wrong_keys_per_minute, table=table),
             )
-            app.state.rates = Rates(per_minute=settings.requests_per_minute)
+            app.state.rates = Rates(per_minute=settings.requests_per_minute, table=table)
             async with run_hub(services.database, settings.database_url) as hub:
                 app.state.hub = hub
                 # Without a signing secret no request comes in here: Socket Mode's process acts.
@@ -228,8 +231,11 @@ def _bootstrap(settings: Settings, database: Database) -> None:
     """
     code_revision()
     with database.transaction() as session:
+        check_pools(session, processes=settings.api_processes, pool=settings.db_pool)
         require_cloud_worker(session, clouds=settings.clouds, abandon=settings.abandons_clusters)
-        renew_runner_leases(session, now=utc_now())
+        # Not for one of several processes that starts again: another one received heartbeats.
+        if not is_api_alive(session):
+            renew_runner_leases(session, now=utc_now())
         if settings.bootstrap_key is not None:
             key = settings.bootstrap_key.get_secret_value()
             ensure_key(session, key, name="bootstrap", scopes=USER_SCOPES)

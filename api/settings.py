@@ -83,10 +83,20 @@ class Settings(BaseSettings):
         None
     )
     """This service's secret at the provider; unset: a public client with PKCE."""
+    api_processes: Annotated[int, Field(alias="HILLCLIMB_API_PROCESSES", ge=1, le=64)] = 1
+    """API processes behind one address, at most one for each core."""
+    db_pool: Annotated[int, Field(alias="HILLCLIMB_DB_POOL", ge=2, le=1000)] = 40
+    """Connections that one API process may have to PostgreSQL, and three more. It has 40 threads:
+    with fewer connections some requests wait for one. API processes × (this + 3) must fit into
+    PostgreSQL's `max_connections`, and so should what the workers add."""
+    db_worker_pool: Annotated[int, Field(alias="HILLCLIMB_DB_WORKER_POOL", ge=2, le=1000)] = 5
+    """Connections that each process of a worker (`--concurrency`) and Slack's process may have."""
     requests_per_minute: Annotated[int, Field(alias="HILLCLIMB_REQUESTS_PER_MINUTE", ge=1)] = 6000
-    """Requests that one key, or one person in a browser, may send per minute to one API process."""
+    """Requests that one key, or one person in a browser, may send per minute to one address of the
+    API, whichever of its processes receives them."""
     wrong_keys_per_minute: Annotated[int, Field(alias="HILLCLIMB_WRONG_KEYS_PER_MINUTE", ge=1)] = 60
-    """Wrong keys, tokens or sign-in links of one address per minute, in one API process."""
+    """Wrong keys, tokens or sign-in links of one client address per minute, to one address of the
+    API."""
     trusted_proxies: Annotated[str, Field(alias="FORWARDED_ALLOW_IPS")] = "127.0.0.1"
     """Addresses of proxies, separated by commas, from whose `X-Forwarded-For` uvicorn takes the
     caller's address; it reads the variable itself. Without it all callers behind a proxy share
@@ -134,6 +144,20 @@ class Settings(BaseSettings):
     """Images (`docker:REGISTRY/NAME:TAG`) and, for `trainer.type: prebuilt`, interpreters
     (`/PATH/python`) of nodes that specs may name, separated by spaces: their code gets the secrets
     of `HILLCLIMB_NODE_SECRETS`. Empty: none, so nodes install the service's own wheel."""
+    keep_trajectories_days: Annotated[
+        float | None, Field(alias="HILLCLIMB_KEEP_TRAJECTORIES_DAYS", gt=0)
+    ] = None
+    """Days after a run's end for which the files of its rollouts are kept; unset: for ever."""
+    keep_token_values_days: Annotated[
+        float | None, Field(alias="HILLCLIMB_KEEP_TOKEN_VALUES_DAYS", gt=0)
+    ] = None
+    """The same for the learner's values of each token."""
+    keep_metrics_days: Annotated[float | None, Field(alias="HILLCLIMB_KEEP_METRICS_DAYS", gt=0)] = (
+        None
+    )
+    """The same for training metrics, of which 1,000 points of each series stay."""
+    keep_runs_days: Annotated[float | None, Field(alias="HILLCLIMB_KEEP_RUNS_DAYS", gt=0)] = None
+    """Days after its end when a run that nothing needs is deleted; unset: never."""
     abandons_clusters: Annotated[bool, Field(alias="HILLCLIMB_ABANDON_CLUSTERS")] = False
     """Start without `HILLCLIMB_CLOUDS` although live clusters would not be terminated then."""
     reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False

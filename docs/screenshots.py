@@ -54,7 +54,7 @@ PICTURES: Mapping[str, Picture] = {
     "run-page-dark": Picture(path="/runs/{demo}", theme="dark"),
     "run-page-phone": Picture(path="/runs/{demo}", window=PHONE, scale=1.5),
     "rollout-page": Picture(path="/runs/{demo}/rollouts/{rollout}"),
-    "tokens-page": Picture(path="/runs/{demo}/tokens/{rollout}"),
+    "tokens-page": Picture(path="/runs/{demo}/tokens/{trained}"),
     "submit-page": Picture(path="/submit", window=(1280, 860)),
     "compare-page": Picture(path="/compare?a={demo}@10&b={fork}@10"),
     "experiment-page": Picture(path="/experiments/v0.2.4"),
@@ -102,7 +102,10 @@ def finish(stack: OwnStack, runs: Mapping[str, str]) -> dict[str, str]:
         people(stack)
     failed = f"/runs/{runs['demo']}/trajectories?split=eval&env=booking&failed=true"
     longest = max(stack.get(failed)["data"], key=lambda each: each["num_tool_calls"])
-    return {**runs, "rollout": longest["rollout_id"]}
+    # The learner scores the tokens of training rollouts alone.
+    learned = f"/runs/{runs['demo']}/trajectories?split=train&env=booking&failed=false"
+    trained = stack.get(learned)["data"][0]
+    return {**runs, "rollout": longest["rollout_id"], "trained": trained["rollout_id"]}
 
 
 def small_spec(name: str, env_keys: list[str], **sections: Any) -> dict[str, Any]:

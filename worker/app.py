@@ -25,6 +25,8 @@ DELIVER = "outbox.deliver"
 DELIVER_WEBHOOKS = "webhooks.deliver"
 REAP = "reaper.sweep"
 SWEEP_DATASETS = "datasets.sweep"
+REMOVE = "removals.sweep"
+RETAIN = "retention.sweep"
 EXCLUDE = "validations.exclude"
 CLUSTER = "clusters.reconcile"
 SWEEP_CLUSTERS = "clusters.sweep"
@@ -41,9 +43,11 @@ SWEEP_PERIOD_S = {
     RELAY: 5.0,
     BLOB_CHANNEL: 5.0,
     EXCLUDE: 5.0,
+    REMOVE: 5.0,
     OBSERVE: 15.0,
     SPEND: 15.0,
     REAP: 30.0,
+    RETAIN: 30.0,
     SWEEP_DATASETS: 900.0,
 }
 """Period of each sweep in Celery's beat schedule."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -92,6 +92,10 @@ class CircuitBreakerStore:
     def list(self, prefix: str) -> tuple[str, ...]:
         """As `BlobStore.list`."""
         return self._call(lambda: self.store.list(prefix))
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """As `BlobStore.sizes`."""
+        return self._call(lambda: self.store.sizes(prefix))
 
     def delete_prefix(self, prefix: str) -> int:
         """As `BlobStore.delete_prefix`."""

@@ -55,7 +55,7 @@ def load_webhooks() -> WebhookDelivery:
 
 def make_context(settings: Settings) -> WorkerContext:
     """Create the context from the settings."""
-    database = Database(settings.database_url)
+    database = Database(settings.database_url, pool=settings.db_worker_pool, beside=0)
     slack = make_slack(settings.slack_bot_token, settings.slack_api_base_url)
     store = CircuitBreakerStore(open_store(settings.blobs_url, STORE_RETRY))
     return WorkerContext(

@@ -67,6 +67,17 @@ IDEMPOTENCY_KEY_TTL = timedelta(hours=24)
 IDLE_RUNNER_TTL = timedelta(days=7)
 """A silent runner that never claimed an attempt is deleted after this."""
 
+# Deletion of runs and projects
+
+REMOVAL_S = 2.0
+"""A sweep deletes for this long and leaves the rest to the next one: one process does all tasks."""
+LATE_BLOBS = timedelta(days=1)
+"""Blobs of a deleted run are deleted again after this: a trainer that lost its service may have
+gone on uploading."""
+PROJECT_GRACE = timedelta(minutes=15)
+"""The last rows of a project go this long after its deletion was requested: no request that was
+admitted before, be it the upload of a dataset, is under way then."""
+
 # Circuit breaker of the blob store
 
 SLOW_ERROR_S = 1.0

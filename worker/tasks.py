@@ -9,6 +9,7 @@ from api.notices.refresh import refresh_due
 from api.notices.webhooks.deliver import deliver_due_webhooks
 from api.queue import RECONCILE_TASK
 from api.runs.journal import utc_now
+from api.settings import load_settings
 from worker.app import (
     BLOB_CHANNEL,
     CLUSTER,
@@ -20,6 +21,8 @@ from worker.app import (
     PRICE,
     REAP,
     RELAY,
+    REMOVE,
+    RETAIN,
     SPEND,
     SWEEP,
     SWEEP_CLUSTERS,
@@ -31,6 +34,9 @@ from worker.clusters import blob_channel, observer, pricing, reconciler
 from worker.context import load_context, load_webhooks
 from worker.deadlines import MESSAGE_TTL_S
 from worker.runs import driver, guards, reaper, relay, spending, sweeps, validations
+from worker.runs.removal import retention
+from worker.runs.removal import sweep as removals
+from worker.runs.removal.retention import RetentionRules
 
 FAN_OUT = {"expires": MESSAGE_TTL_S, "priority": FAN_OUT_PRIORITY}
 
@@ -135,6 +141,18 @@ def deliver_webhooks() -> None:
 def reap() -> None:
     """End attempts and delete rows without a live owner."""
     reaper.sweep(load_context())
+
+
+@task(REMOVE)
+def remove_deleted() -> None:
+    """Continue the deletions that were requested."""
+    removals.sweep(load_context())
+
+
+@task(RETAIN)
+def retain() -> None:
+    """Remove what the operator's settings no longer want of runs that ended long ago."""
+    retention.sweep(load_context(), RetentionRules.of(load_settings()))
 
 
 @task(SWEEP_DATASETS)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.clusters.errors import NoEligibleHardware
+from api.runs.errors import ModelUnsupported
 from hillclimb.hardware.estimate import SAMPLES
 from hillclimb.hardware.experimental import experimental_warning
 from hillclimb.hardware.features import autodown_warning
+from hillclimb.hardware.model.unsupported import why_unsupported
 from hillclimb.hardware.node_prerequisites import prebuilt_warning
 from hillclimb.hardware.offers import Offer
 from hillclimb.hardware.plan import CandidatePlan, HardwarePlan, hardware_plan
@@ -28,8 +30,13 @@ def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
     """Return the hardware plan of a spec, with warnings.
 
     Raises:
+        ModelUnsupported: the name of its model says that it cannot be trained.
         NoEligibleHardware: no candidate can execute the run.
     """
+    # On a server of the Tinker protocol the source only names a tokenizer.
+    is_ours = spec.backend.type != "tinker" and spec.kind in (*SAMPLES, "sft")
+    if is_ours and (why := why_unsupported(spec.model.source)) is not None:
+        raise ModelUnsupported(why)
     plan = hardware_plan(spec, offers)
     if plan is None:
         return Checked(plan=None, warnings=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.admission import planning
-from api.admission.continuation import refuse_misfit, resolve_warm_start
 from api.admission.dataset.resolution import Resolution
 from api.admission.dataset.resolution import resolve as resolve_dataset
+from api.admission.refusals.continuation import refuse_misfit, resolve_warm_start
 from api.admission.refusals.rental import rents
 from api.clusters import exclusions, quotes
 from api.clusters.quotes import Quotes
@@ -81,11 +81,13 @@ def submit(
         CheckpointMisfit: the run cannot train on from that checkpoint.
         RunImported: the checkpoint would be an imported run's.
         DatasetUnusable: the spec names a dataset that the run cannot use.
+        ModelUnsupported: the name of the spec's model says that it cannot be trained.
         NoEligibleHardware: no candidate can execute the run.
         QuotaExceeded: the project may not submit another run now.
         SecretMissing: the spec names a secret that the project does not have.
         SecretNotForHost: the spec would send a secret to a host that it is not for.
     """
+    store.keep_runs(session, _sources(spec))
     _check_lineage(session, spec, project_id)
     spec = resolve_warm_start(session, spec, project_id)
     quotas.refuse_submission(session, project_id, now=now)
@@ -103,7 +105,6 @@ def submit(
     _check_continuation(session, spec)
     run = _queued(spec, project_id=project_id, actor=actor, now=now)
     session.add(run)
-    session.flush()
     warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
     drafts = _warning_events(warnings, resolution, checked, at=now)
     append(session, run, [_created(run, is_resumed=is_resumed), *drafts])
@@ -233,6 +234,15 @@ def _warning_events(
         Draft(type="run.warning", at=at, data={"code": code, "message": sentence})
         for code, sentence in sentences
     ]
+
+
+def _sources(spec: RunSpec) -> Iterator[str]:
+    """Yield the runs whose checkpoints or rollouts the run would read."""
+    for named in (spec.lineage.resumed_from, checkpoint_source(spec.model.source)):
+        if named is not None:
+            yield named.run_id
+    if spec.sft.rollouts_of is not None:
+        yield spec.sft.rollouts_of
 
 
 def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import ColumnElement, exists, or_, select, true
 from sqlalchemy.orm import Session
 
@@ -22,7 +23,7 @@ from api.clusters.store import MAX_CLUSTERS, ClusterState
 from api.runs.errors import InvalidTransition
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL, RunStatus
-from api.tables import BudgetExtension, Cluster, ProjectLimits, Run, RunEvent
+from api.tables import BudgetExtension, Cluster, DeletedRun, ProjectLimits, Run, RunEvent
 from api.tables.ids import new_id
 from hillclimb.spec.backend.skypilot import BudgetSpec
 
@@ -70,6 +71,16 @@ class Allowance:
         return f"{self.owner}: " + " and ".join(parts)
 
 
+class DeletedCluster(BaseModel):
+    """The bill of a cluster of a deleted run (an item of `api.tables.DeletedRun.billed`)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    billed_from: datetime | None
+    terminated_at: datetime | None
+    hourly_usd: float | None
+
+
 def allowances(session: Session, run: Run, *, now: datetime) -> tuple[Allowance, ...]:
     """Return the budgets that bound the run: its own, its project's, both or none."""
     both = (_of_run(session, run, now=now), of_project(session, run.project_id, now=now))
@@ -88,7 +99,8 @@ def of_project(session: Session, project_id: str, *, now: datetime) -> Allowance
     if budget is None or (budget.usd is None and budget.hours is None):
         return None
     parts = _parts(session, Run.project_id == project_id, now=now, since=budget.since)
-    spent = cost.total(part for _, part in parts)
+    deleted = _of_deleted(session, project_id, now=now, since=budget.since)
+    spent = cost.total(part for _, part in parts) + cost.total(deleted)
     return Allowance(
         owner="project", usd=budget.usd, hours=budget.hours, spent=spent, since=budget.since
     )
@@ -259,6 +271,18 @@ def _parts(
     clusters = select(*columns).join(Run, Run.id == Cluster.run_id).where(condition, recent)
     for cluster in session.execute(clusters):
         yield cluster.run_id, cost.of_cluster(cluster, now=now, since=since)
+
+
+def _of_deleted(
+    session: Session, project_id: str, *, now: datetime, since: datetime
+) -> Iterator[Spent]:
+    """Yield the cost of each cluster of the project's deleted runs."""
+    query = select(DeletedRun.billed).where(
+        DeletedRun.project_id == project_id, DeletedRun.created_at > since
+    )
+    for clusters in session.scalars(query):
+        for facts in clusters:
+            yield cost.of_cluster(DeletedCluster.model_validate(facts), now=now, since=since)
 
 
 def _share(used: float, limit: float) -> float:

@@ -33,8 +33,8 @@ from api.http.problems import (
     headers_of,
     kind_of,
 )
-from api.runs.errors import ForkRejected, SpecOutdated
-from api.tables.access.errors import LimitReached
+from api.runs.errors import ForkRejected, RunInUse, SpecOutdated
+from api.tables.access.errors import LimitReached, ProjectInUse
 from api.tables.database import is_absence, why_unstorable
 from hillclimb.blobs.base import StoreError
 from hillclimb.protocol.spec_problems import SpecProblem, sentence_of
@@ -107,7 +107,7 @@ def _domain(request: Request, error: Exception) -> Response:
     kind = kind_of(error)
     if kind is INTERNAL:
         log.error("%s has no row in api.http.problems", type(error).__name__, exc_info=error)
-    with_problems = (DatasetRejected, ForkRejected, SpecOutdated)
+    with_problems = (DatasetRejected, ForkRejected, ProjectInUse, RunInUse, SpecOutdated)
     errors = error.problems if isinstance(error, with_problems) else ()
     response = respond(request, kind, str(error), errors)
     if isinstance(error, LimitReached):

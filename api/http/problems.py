@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -37,6 +37,7 @@ from api.datasets.errors import (
     SourceRefused,
     TaskNotFound,
 )
+from api.http.payloads.problem_headers import WAITING, headers_at
 from api.notices.errors import (
     LinkCodeRejected,
     LinkNotFound,
@@ -53,7 +54,7 @@ from api.notices.webhooks.errors import (
     WebhookNotFound,
     WebhookRejected,
 )
-from api.results.artifacts.errors import ArtifactError, ArtifactNotFound
+from api.results.artifacts.errors import ArtifactError, ArtifactNotFound, ArtifactRemoved
 from api.results.errors import (
     EvalError,
     IssueClosed,
@@ -68,6 +69,7 @@ from api.results.errors import (
     NotRescorable,
     RescoringBusy,
     TableRejected,
+    TooManyPoints,
 )
 from api.runs.errors import (
     AddressRefused,
@@ -82,9 +84,12 @@ from api.runs.errors import (
     GuardTripNotFound,
     InvalidTransition,
     LeaseLost,
+    ModelUnsupported,
     NothingToResume,
+    RunDeleted,
     RunError,
     RunImported,
+    RunInUse,
     RunnerNameInUse,
     RunnerNotFound,
     RunNotFound,
@@ -98,10 +103,12 @@ from api.tables.access.errors import (
     KeyNotFound,
     MemberNotFound,
     ProjectExists,
+    ProjectInUse,
     ProjectNotFound,
     QuotaExceeded,
     RateExceeded,
     SignInFailed,
+    StreamsBusy,
     TooManyStreams,
 )
 from api.tables.access.grants.charging import GrantExhausted
@@ -188,6 +195,8 @@ UNAVAILABLE = _kind(
 
 KINDS: dict[type[Exception], Kind] = {
     RunNotFound: _kind(HTTPStatus.NOT_FOUND, "run_not_found", "No such run"),
+    RunDeleted: _kind(HTTPStatus.GONE, "run_deleted", "The run was deleted"),
+    RunInUse: _kind(HTTPStatus.CONFLICT, "run_in_use", "Something needs the run"),
     InvalidTransition: _kind(
         HTTPStatus.CONFLICT, "invalid_transition", "The run's status does not allow it"
     ),
@@ -226,6 +235,9 @@ KINDS: dict[type[Exception], Kind] = {
     DefaultsMisfit: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "defaults_misfit", "The project's defaults do not suit it"
     ),
+    ModelUnsupported: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "model_unsupported", "This model cannot be trained here"
+    ),
     TooManyAnnotations: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_annotations", "Too many tags or links"
     ),
@@ -260,6 +272,7 @@ KINDS: dict[type[Exception], Kind] = {
     NotAuthenticated: _kind(HTTPStatus.UNAUTHORIZED, "not_authenticated", "No valid API key"),
     NotAllowed: _kind(HTTPStatus.FORBIDDEN, "not_allowed", "The key lacks the scope"),
     ArtifactNotFound: _kind(HTTPStatus.NOT_FOUND, "artifact_not_found", "No such artifact"),
+    ArtifactRemoved: _kind(HTTPStatus.GONE, "artifact_removed", "It was removed"),
     CampaignNotFound: _kind(HTTPStatus.NOT_FOUND, "campaign_not_found", "No such campaign"),
     CampaignRejected: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_campaign", "A cell's run is not valid"
@@ -312,6 +325,9 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.CONFLICT, "mixed_detectors", "Several versions searched the rollouts"
     ),
     NoLedger: _kind(HTTPStatus.NOT_FOUND, "no_ledger", "The run's compute is not known"),
+    TooManyPoints: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_points", "The series have too many points"
+    ),
     NoSuchRescoring: _kind(HTTPStatus.NOT_FOUND, "no_such_rescoring", "No such rescoring"),
     NotRescorable: _kind(HTTPStatus.CONFLICT, "not_rescorable", "The run cannot be rescored"),
     RescoringBusy: _kind(
@@ -371,12 +387,16 @@ KINDS: dict[type[Exception], Kind] = {
     MemberNotFound: _kind(HTTPStatus.NOT_FOUND, "member_not_found", "No such member"),
     ProjectNotFound: _kind(HTTPStatus.NOT_FOUND, "project_not_found", "No such project"),
     ProjectExists: _kind(HTTPStatus.CONFLICT, "project_exists", "The project exists"),
+    ProjectInUse: _kind(HTTPStatus.CONFLICT, "project_in_use", "The project cannot be deleted yet"),
     SignInFailed: _kind(HTTPStatus.UNAUTHORIZED, "sign_in_failed", "The sign-in failed"),
     RateExceeded: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "rate_exceeded", "Too many requests", retryable=True
     ),
     TooManyStreams: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "too_many_streams", "Too many open streams", retryable=True
+    ),
+    StreamsBusy: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "streams_busy", "Too many open streams", retryable=True
     ),
     QuotaExceeded: _kind(
         HTTPStatus.TOO_MANY_REQUESTS, "quota_exceeded", "A quota is used up", retryable=True
@@ -403,33 +423,6 @@ BY_STATUS = {
     kind.status.value: kind
     for kind in (MALFORMED, NOT_FOUND, METHOD_NOT_ALLOWED, TOO_LARGE, INVALID, INTERNAL)
 }
-
-
-WAITING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-"""Statuses whose responses say when to try again."""
-HEADERS: Mapping[str, dict[str, Any]] = {
-    "X-Request-ID": {
-        "description": "Id of the request, also in the log.",
-        "required": True,
-        "schema": {"type": "string"},
-    },
-    "X-Should-Retry": {
-        "description": "Whether the same request may succeed later.",
-        "required": True,
-        "schema": {"type": "string", "enum": ["true", "false"]},
-    },
-    "WWW-Authenticate": {
-        "description": "How to send a key.",
-        "required": True,
-        "schema": {"type": "string"},
-    },
-    "Retry-After": {
-        "description": "Seconds to wait before the next try.",
-        "required": True,
-        "schema": {"type": "integer", "minimum": 1},
-    },
-}
-"""Headers of problems, the `components/headers` of the document."""
 
 
 def kind_of(error: Exception) -> Kind:
@@ -465,26 +458,22 @@ def headers_of(kind: Kind) -> dict[str, str]:
 
 
 def documented(*kinds: Kind) -> Mapping[int | str, dict[str, Any]]:
-    """Return OpenAPI `responses` for these problems, with the headers that each has."""
+    """Return OpenAPI `responses` for these problems, with the headers that each has.
+
+    Where a run may not be found, it may also have been deleted.
+    """
     by_status: dict[int, list[Kind]] = {}
-    for kind in kinds:
+    deleted = (KINDS[RunDeleted],) if KINDS[RunNotFound] in kinds else ()
+    for kind in (*kinds, *deleted):
         by_status.setdefault(kind.status.value, []).append(kind)
     return {
         status: {
             "description": " · ".join(f"`{kind.code}`: {kind.title}" for kind in group),
             "headers": {
                 name: {"$ref": f"#/components/headers/{name}"}
-                for name in _headers_at(group[0].status)
+                for name in headers_at(group[0].status)
             },
             "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
         }
         for status, group in by_status.items()
     }
-
-
-def _headers_at(status: HTTPStatus) -> Iterator[str]:
-    yield from ("X-Request-ID", "X-Should-Retry")
-    if status is HTTPStatus.UNAUTHORIZED:
-        yield "WWW-Authenticate"
-    if status in WAITING:
-        yield "Retry-After"

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from api.results.evals.store import counts_to_store
 from api.results.evals.summary import summarise
 from api.runs.journal import Draft
 from api.tables import (
@@ -53,7 +54,7 @@ def to_draft(event: Event, attempt: int, *, pass_threshold: float) -> Draft:
         k = None
         if isinstance(event, EvalCompleted):
             pass_threshold, k = event.pass_threshold, event.n_samples_per_prompt
-        data |= summarise(event.outcomes, pass_threshold=pass_threshold, k=k)
+        data |= without_nul(summarise(event.outcomes, pass_threshold=pass_threshold, k=k))
     if isinstance(event, ProbeCompleted):
         data |= _probe_facts(event, health=data["environments"])
     return Draft(
@@ -159,6 +160,7 @@ def _eval(event: EvalCompleted, key: Row) -> Row:
         "duration_s": event.duration_s,
         "at": event.at,
         "stopped_early": None if event.stopped_early is None else event.stopped_early.model_dump(),
+        "counts": without_nul(counts_to_store(event.outcomes, pass_threshold=event.pass_threshold)),
     }
 
 

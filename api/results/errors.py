@@ -36,6 +36,10 @@ class NoSuchValidation(EvalError):
     """The run has reported no validation, or its rows are not in the store."""
 
 
+class TooManyPoints(EvalError):
+    """The metric series have more points than one answer has; the message says how to get fewer."""
+
+
 class NoSuchRescoring(EvalError):
     """The run was not rescored by that version of the verifier."""
 

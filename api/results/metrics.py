@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Text, bindparam, func, selec
 from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
 from sqlalchemy.orm import Session
 
+from api.results.errors import TooManyPoints
 from api.tables import Metric
 
 
@@ -26,6 +27,8 @@ class MetricFilters:
     """Points of a series; null is all of them."""
 
 
+MAX_POINTS = 500_000
+"""Points of one answer: each is an object in memory before it is sent."""
 _DECODINGS = text(
     """
     WITH RECURSIVE series(name, decoding) AS (
@@ -86,12 +89,17 @@ def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[
 
     With `max_points` a series of more steps has the last point of each of so many equal parts, and
     its first one: points that are stored, with nothing of what lies between them.
+
+    Raises:
+        TooManyPoints: these are more than one answer has.
     """
     stored = stored_names(session, run_id)
     names = [n for n in stored if any(fnmatchcase(n, pattern) for pattern in filters.names)]
     read = _all_points if filters.max_points is None else _thinned_points
     series: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for name, decoding, step, attempt, value in read(session, run_id, names, filters):
+    rows = read(session, run_id, names, filters)
+    for number, (name, decoding, step, attempt, value) in enumerate(rows):
+        _refuse_above(number + 1)
         points = series.setdefault((name, decoding), [])
         points.append({"step": step, "attempt": attempt, "value": value})
     return [
@@ -100,10 +108,19 @@ def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[
     ]
 
 
+def _refuse_above(num_points: int) -> None:
+    if num_points > MAX_POINTS:
+        raise TooManyPoints(
+            f"these series have over {MAX_POINTS:,} points: send `max_points`, a smaller one, fewer"
+            " names, or a range of steps"
+        )
+
+
 def _thinned_points(
     session: Session, run_id: str, names: Sequence[str], filters: MetricFilters
 ) -> Iterable[Any]:
     series = session.execute(_DECODINGS, {"run_id": run_id, "names": list(names)}).all()
+    _refuse_above(len(series) * (filters.max_points or 0))
     values = {
         "run_id": run_id,
         "names": [name for name, _ in series],
@@ -123,6 +140,7 @@ def _all_points(
         .where(Metric.run_id == run_id, Metric.name.in_(names))
         .ext(distinct_on(Metric.name, Metric.decoding, Metric.step))
         .order_by(Metric.name, Metric.decoding, Metric.step, Metric.attempt.desc())
+        .limit(MAX_POINTS + 1)
     )
     if filters.from_step is not None:
         query = query.where(Metric.step >= filters.from_step)

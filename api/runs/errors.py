@@ -2,8 +2,10 @@
 
 RunError
 ├── RunNotFound            no such run in the caller's project
+│   └── RunDeleted         there was one, and it was deleted
 ├── InvalidTransition      the run's status does not allow the request
 ├── RunImported            the run was imported: there is nothing here to act on
+├── RunInUse               something that stays needs the run: it cannot be deleted
 ├── NothingToResume        no complete checkpoint to resume from
 ├── SpecOutdated           a spec stored by another version, which this one rejects
 ├── CheckpointNotFound     lineage.resumed_from names none of the project
@@ -24,9 +26,17 @@ RunError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from hillclimb.protocol.spec_problems import SpecProblem
+
+REASONS_OF_DELETION: Mapping[str, str] = {
+    "request": "",
+    "retention": ", because it had ended longer ago than HILLCLIMB_KEEP_RUNS_DAYS allows",
+    "project": " with its project",
+}
+"""Ends of the sentence that says who deleted a run, by `DeletedRun.reason`."""
 
 
 class RunError(Exception):
@@ -38,6 +48,25 @@ class RunNotFound(RunError):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"There is no run {run_id!r}.")
+
+
+class RunDeleted(RunNotFound):
+    """The caller's project had the run, and it was deleted."""
+
+    def __init__(self, run_id: str, *, name: str, at: datetime, by: str, reason: str) -> None:
+        RunError.__init__(
+            self,
+            f"Run {run_id} ({name}) was deleted by {by} on {at:%Y-%m-%d at %H:%M} UTC"
+            f"{REASONS_OF_DELETION[reason]}.",
+        )
+
+
+class RunInUse(RunError):
+    """Something that stays needs the run; `problems` name each such thing."""
+
+    def __init__(self, message: str, problems: Sequence[SpecProblem]) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class InvalidTransition(RunError):
@@ -78,6 +107,10 @@ class AddressRefused(RunError):
 
 class DefaultsMisfit(RunError):
     """The spec is valid, but not with the defaults of its project."""
+
+
+class ModelUnsupported(RunError):
+    """The name of the spec's model says that it cannot be trained here."""
 
 
 class TooManyAnnotations(RunError):

@@ -41,16 +41,17 @@ def utc_now() -> datetime:
 def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
     """Write the events in this order and return the last `seq`.
 
-    `run` was read with `store.lock_run` in this transaction: readers see the events, and are
-    notified, when it commits. Nobody gets a message about an imported run.
+    `run` is new, or was read with `store.lock_run` in this transaction: readers see the events, and
+    are notified, when it commits. Nobody gets a message about an imported run.
     """
     if not drafts:
         return run.last_seq
     first = run.last_seq + 1
+    run.last_seq += len(drafts)
+    session.flush()  # A new run is stored with its number in one statement.
     insert_rows(session, RunEvent, [_row(run, first + i, d) for i, d in enumerate(drafts)])
     for seq, draft in enumerate(drafts if run.origin is None else (), start=first):
         enqueue_for_event(session, run, seq=seq, event_type=draft.type, data=draft.data)
-    run.last_seq += len(drafts)
     session.execute(select(func.pg_notify(CHANNEL, f"{run.id}:{run.last_seq}")))
     return run.last_seq
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -10,10 +10,10 @@ from sqlalchemy import ColumnElement, Integer, exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.runs.deadlines import RECHECK_S
-from api.runs.errors import AttemptNotFound, RunImported, RunNotFound
+from api.runs.errors import AttemptNotFound, RunDeleted, RunImported, RunNotFound
 from api.runs.queue_class import QueueClass, has_queue_class, is_waiting
 from api.runs.status import CLAIMED_STATES, RunStatus
-from api.tables import Attempt, Checkpoint, Run, RunEvent
+from api.tables import Attempt, Checkpoint, DeletedRun, Run, RunEvent
 from api.tables.training.results import REFUSED
 
 
@@ -42,25 +42,45 @@ Position = tuple[datetime, str]
 
 
 def get_run(session: Session, project_id: str, run_id: str) -> Run:
-    """Return the run; raises RunNotFound also for runs of other projects."""
+    """Return the run; raises RunNotFound also for runs of other projects, and RunDeleted."""
     run = session.scalar(select(Run).where(Run.id == run_id, Run.project_id == project_id))
     if run is None:
-        raise RunNotFound(run_id)
+        raise _absence(session, run_id, project_id)
     return run
+
+
+def _absence(session: Session, run_id: str, project_id: str | None) -> RunNotFound:
+    """Return the error for a run that is not there, which says so where it was deleted."""
+    gone = session.get(DeletedRun, run_id)
+    if gone is None or gone.project_id != project_id:
+        return RunNotFound(run_id)
+    return RunDeleted(
+        run_id, name=gone.name, at=gone.created_at, by=gone.deleted_by, reason=gone.reason
+    )
 
 
 def lock_run(session: Session, run_id: str, *, project_id: str | None = None) -> Run:
     """Return the run, fresh and locked until the transaction ends.
 
-    `project_id` is null only for the service's own work. Raises RunNotFound.
+    `project_id` is null only for the service's own work. Raises RunNotFound and RunDeleted.
     """
     query = select(Run).where(Run.id == run_id).with_for_update(key_share=True)
     if project_id is not None:
         query = query.where(Run.project_id == project_id)
     run = session.scalar(query.execution_options(populate_existing=True))
     if run is None:
-        raise RunNotFound(run_id)
+        raise _absence(session, run_id, project_id)
     return run
+
+
+def keep_runs(session: Session, run_ids: Iterable[str]) -> None:
+    """Keep runs from being deleted before the transaction ends, in which something will name them.
+
+    Locks rows without changing them; whoever reads a run afterwards sees whether it was deleted.
+    """
+    if ids := sorted(set(run_ids)):
+        query = select(Run.id).where(Run.id.in_(ids)).order_by(Run.id)
+        session.execute(query.with_for_update(read=True, key_share=True))
 
 
 def refuse_imported(run: Run, request: str) -> None:

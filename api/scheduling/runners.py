@@ -22,7 +22,7 @@ from api.runs.status import AttemptState, RunStatus
 from api.runs.stored_spec import spec_of
 from api.scheduling import attempts
 from api.scheduling.attempts import AttemptEnd
-from api.tables import Attempt, Run, Runner
+from api.tables import Attempt, DeletedRun, Run, Runner
 from api.tables.access.secrets.errors import SecretMissing, SecretNotForHost, SecretUnreadable
 from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.access.secrets.store import secrets_of
@@ -178,6 +178,14 @@ def claim(
         secrets=secrets,
         traceparent=attempts.trace_claim(session, run, attempt, now=now),
     )
+
+
+def deleted_among(session: Session, runner: Runner, run_ids: Sequence[str]) -> Sequence[str]:
+    """Return those of the runs that the runner's project had and deleted."""
+    query = select(DeletedRun.id).where(
+        DeletedRun.project_id == runner.project_id, DeletedRun.id.in_(run_ids)
+    )
+    return session.scalars(query.order_by(DeletedRun.id)).all()
 
 
 def report_end(

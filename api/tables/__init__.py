@@ -37,6 +37,7 @@ from api.tables.training.clusters import (
     PriceQuote,
     ProjectLimits,
 )
+from api.tables.training.deleted import DeletedRun
 from api.tables.training.results import (
     Checkpoint,
     ComputeRecord,
@@ -61,6 +62,7 @@ __all__ = [
     "ProjectDefaultsRecord",
     "RunGrant",
     "Run",
+    "DeletedRun",
     "Attempt",
     "RunEvent",
     "GuardTrip",

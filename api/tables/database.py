@@ -6,26 +6,36 @@ tasks are plain functions, so domain code is written once. Only SSE has its own 
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg
 from sqlalchemy import Connection, NullPool, QueuePool, create_engine, event, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from api.tables.access import audit
+from api.tables.training.deleted import hide_deleting
 
-POOL_SIZE = 10
-MAX_OVERFLOW = 30
-"""With `POOL_SIZE` one connection for each of the 40 threads of the API's pool."""
+LARGEST_POOL = 40
+"""One connection for each of the 40 threads of an API process."""
+BESIDE_POOL = 3
+"""Connections of an API process that are none of its pool: LISTEN, readiness, one to spare."""
 CONNECT_TIMEOUT_S = 5
 LOCK_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
 """A statement that waits or runs longer fails as if the database were down: one stuck transaction
 must not block the API's threads, one after the other."""
+PING_AFTER_S = 1.0
+"""A pooled connection that was idle for longer is asked for an answer before it is used again. One
+that answered a moment ago is not: a question for every transaction is a third of their round trips.
+When PostgreSQL restarts, transactions of that second fail as those under way do."""
 PROBE_TIMEOUT_S = 2
 """Limit of connecting, and of a statement, where only readiness waits for the answer."""
 LOST_NETWORK = {
@@ -130,21 +140,95 @@ def _sqlstate_class(error: psycopg.Error) -> str:
     return (error.sqlstate or "")[:2]
 
 
-class Database:
-    """A connection pool of one PostgreSQL; create it after forking, close it at process exit."""
+class PoolsTooLarge(Exception):
+    """The API may open more connections than PostgreSQL allows; the message names the settings."""
 
-    def __init__(self, url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionCount:
+    """Connections that processes of the service may open, and that PostgreSQL allows them."""
+
+    processes: int
+    most: int
+    """The sum over all processes that are connected now."""
+    allowed: int
+    """PostgreSQL's `max_connections` without those that it reserves."""
+
+    def fault(self) -> str | None:
+        """Return why some of them will be refused; null where all fit."""
+        if self.most <= self.allowed:
+            return None
+        return (
+            f"The {self.processes} processes of this service may open {self.most} connections, and"
+            f" PostgreSQL allows {self.allowed}. Lower HILLCLIMB_DB_POOL (for each API process) or"
+            " HILLCLIMB_DB_WORKER_POOL (for each process of a worker), or raise max_connections of"
+            " PostgreSQL: some requests fail otherwise while many come at once."
+        )
+
+
+ALLOWED = text(
+    "SELECT current_setting('max_connections')::int"
+    " - current_setting('superuser_reserved_connections')::int"
+    " - current_setting('reserved_connections')::int"
+)
+NAMES = text(
+    "SELECT DISTINCT application_name FROM pg_stat_activity"
+    " WHERE application_name ~ '^hillclimb [0-9]{1,4} '"
+)
+
+
+def count_connections(session: Session) -> ConnectionCount:
+    """Count by the names that processes give their connections: how many each may open."""
+    names = session.scalars(NAMES).all()
+    return ConnectionCount(
+        processes=len(names),
+        most=sum(int(name.split()[1]) for name in names),
+        allowed=session.scalars(ALLOWED).one(),
+    )
+
+
+def check_pools(session: Session, *, processes: int, pool: int) -> None:
+    """Raise PoolsTooLarge where the API processes of one address have no room by themselves."""
+    most, allowed = processes * (pool + BESIDE_POOL), session.scalars(ALLOWED).one()
+    if most > allowed:
+        each = f"{processes} × ({pool} + {BESIDE_POOL})"
+        raise PoolsTooLarge(
+            f"HILLCLIMB_API_PROCESSES × (HILLCLIMB_DB_POOL + {BESIDE_POOL}) = {each} = {most}"
+            f" connections are more than the {allowed} that PostgreSQL allows: lower one of the two"
+            " settings, or raise max_connections of PostgreSQL."
+        )
+
+
+class Database:
+    """A connection pool of one PostgreSQL; create it after forking, close it at process exit.
+
+    `pool` is the largest number of its connections, `beside` of others that the process has.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool: int = LARGEST_POOL,
+        beside: int = BESIDE_POOL,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+    ) -> None:
         timeouts = {
             "lock_timeout": f"{lock_timeout_s * 1000:.0f}ms",
             "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
             "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_S}s",
         }
+        self.pool_size = pool
+        """Largest number of connections that transactions have at once."""
         self._engine = create_engine(
             url,
-            pool_size=POOL_SIZE,
-            max_overflow=MAX_OVERFLOW,
-            pool_pre_ping=True,
+            # All stay open: a smaller pool closes the others after each use, and logs in again.
+            pool_size=pool,
+            max_overflow=0,
+            # The one that was used last is used next: a few stay warm, and are asked for nothing.
+            pool_use_lifo=True,
             connect_args={
+                "application_name": _name(pool + beside),
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "options": _options(timeouts),
                 **LOST_NETWORK,
@@ -158,9 +242,16 @@ class Database:
                 "options": _options({"statement_timeout": f"{PROBE_TIMEOUT_S}s"}),
             },
         )
+        event.listen(self._engine, "connect", _note_use)
+        event.listen(self._engine, "checkin", _note_use)
+        event.listen(self._engine, "checkout", self._check_idle)
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
+        self._lookups = sessionmaker(
+            self._engine.execution_options(isolation_level="AUTOCOMMIT"), expire_on_commit=False
+        )
         event.listen(self._sessions, "before_flush", audit.collect)
         event.listen(self._sessions, "do_orm_execute", audit.notice)
+        event.listen(self._sessions, "do_orm_execute", hide_deleting)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -173,6 +264,16 @@ class Database:
             yield session
 
     @contextmanager
+    def lookup(self) -> Iterator[Session]:
+        """Yield a session in which each statement is a transaction of its own.
+
+        For a statement or two that need not see the same moment: without BEGIN and COMMIT they take
+        a third of the round trips. Nothing is undone, and no record of the audit log is written.
+        """
+        with self._lookups() as session:
+            yield session
+
+    @contextmanager
     def probe(self) -> Iterator[Session]:
         """Yield a session for reading on a connection of its own, whatever the pool's are doing.
 
@@ -180,11 +281,6 @@ class Database:
         """
         with Session(self._probes) as session:
             yield session
-
-    @property
-    def pool_size(self) -> int:
-        """Largest number of connections that transactions have at once."""
-        return POOL_SIZE + MAX_OVERFLOW
 
     @property
     def has_free_connection(self) -> bool:
@@ -201,9 +297,29 @@ class Database:
         with self._engine.connect() as connection:
             return read_schema(connection)
 
+    def _check_idle(
+        self, connection: psycopg.Connection, record: ConnectionPoolEntry, _proxy: object
+    ) -> None:
+        """Replace all pooled connections where one that was idle does not answer."""
+        if time.monotonic() - record.info["used_at"] < PING_AFTER_S:
+            return
+        try:
+            self._engine.dialect.do_ping(connection)  # type: ignore[arg-type]
+        except psycopg.Error as error:
+            raise InvalidatePoolError from error
+
     def close(self) -> None:
         """Close every pooled connection."""
         self._engine.dispose()
+
+
+def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info["used_at"] = time.monotonic()
+
+
+def _name(most: int) -> str:
+    """Return the name of a process's connections, of which it may open so many."""
+    return f"hillclimb {most} {socket.gethostname()[:32]}:{os.getpid()}"
 
 
 def _options(settings: Mapping[str, str]) -> str:

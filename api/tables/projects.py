@@ -29,6 +29,10 @@ class Project(Created, Base):
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
+    deleting_at: Mapped[datetime | None]
+    """When its deletion was requested. The row stays, for the records of the audit."""
+    deleted_at: Mapped[datetime | None]
+    """When nothing of it was left but those records."""
 
 
 class ApiKey(Created, Base):

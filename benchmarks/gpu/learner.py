@@ -177,8 +177,8 @@ def lora_lengths(bench: Bench) -> Figures:
 def full_lengths(bench: Bench) -> Figures:
     """Every weight of the whole model, by packed tokens: 16 bytes each before activations.
 
-    The optimizer's step takes 4 more for a moment, so one GPU of 141 GB cannot take it. The
-    comparison with adapters that it can make is `quarter_lengths` against `lora_quarter_lengths`.
+    Those alone are 131 GB: what one GPU of 141 GB has left may not take a pass. The comparison with
+    adapters that it can make is `quarter_lengths` against `lora_quarter_lengths`.
     """
     rank = bench.rank()
     return bench.by_length(rank)

@@ -11,6 +11,7 @@ Errors:
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
@@ -107,6 +108,10 @@ class BlobStore(Protocol):
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """Return the keys under a prefix, sorted; the empty prefix covers all."""
+        ...
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """Return the sizes (bytes) of the blobs under a prefix by key, in the order of `list`."""
         ...
 
     def delete_prefix(self, prefix: str) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hillclimb.blobs.base import Method, StoreRefused, checked_key
@@ -120,6 +120,15 @@ class DiskStore:
                 if not name.startswith(PART)
             ]
         return tuple(sorted(path.relative_to(self._root).as_posix() for path in files))
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """Return the sizes (bytes) of the blobs under a prefix by key."""
+        sizes = {}
+        with translated(prefix):
+            for key in self.list(prefix):
+                with suppress(FileNotFoundError):  # deleted since
+                    sizes[key] = self._path(key).stat().st_size
+        return sizes
 
     def delete_prefix(self, prefix: str) -> int:
         """Delete every blob under a prefix."""

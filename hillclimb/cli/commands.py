@@ -20,7 +20,7 @@ from hillclimb.cli.runs.results import (
     verdicts,
 )
 from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
-from hillclimb.cli.stack import demo, lifecycle
+from hillclimb.cli.stack import backups, demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
 from hillclimb.cli.tools import first_spec, fleet, migrate, session, slack, timeline, tinker
 from hillclimb.cli.tools.environment import commands as environment
@@ -30,6 +30,7 @@ __all__ = [
     "annotate",
     "artifacts",
     "audit",
+    "backups",
     "budgets",
     "campaigns",
     "capsule",

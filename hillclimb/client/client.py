@@ -47,7 +47,13 @@ from hillclimb.protocol.payloads.projects.service import (
     SessionCodePayload,
 )
 from hillclimb.protocol.payloads.results.logs import LogPayload
-from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
+from hillclimb.protocol.payloads.runs import (
+    DeletedRunPayload,
+    ForkPayload,
+    PlanPayload,
+    RunList,
+    RunPayload,
+)
 from hillclimb.stack.control import Connection
 
 STREAM_TIMEOUT = httpx.Timeout(5.0, read=45.0)
@@ -163,6 +169,10 @@ class Client(Results):
     def cancel(self, run_id: str) -> RunPayload:
         """Cancel the run; repeating it changes nothing."""
         return self._http.request(RunPayload, "POST", of_run(run_id, "cancel"))
+
+    def delete(self, run_id: str) -> DeletedRunPayload:
+        """Delete an ended run with all that it has, for good; what needs it is named otherwise."""
+        return self._http.request(DeletedRunPayload, "DELETE", of_run(run_id))
 
     def pause(self, run_id: str) -> RunPayload:
         """Pause the run: its trainer checkpoints and exits; repeating it changes nothing."""

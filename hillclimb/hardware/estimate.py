@@ -15,11 +15,14 @@ from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
 from hillclimb.hardware.memory.learner import LearnerMemory
 from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from hillclimb.hardware.model.context_length import why_too_long
-from hillclimb.hardware.model.shapes import ModelShape, shape_of
+from hillclimb.hardware.model.defaults import why_unsuited
+from hillclimb.hardware.model.published import shape_of
+from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
 from hillclimb.spec.backend.gang import num_gpus_needed
 from hillclimb.spec.backend.skypilot import CandidateSpec
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.engine import Transport
 
 LEARNS = ("train",)
 SAMPLES = ("train", "eval", "probe")
@@ -120,6 +123,14 @@ class _Working:
         """Tell whether an engine and a rank share a GPU."""
         return self._learns and self.spec.engine.weight_transport == "ipc"
 
+    @property
+    def _transport(self) -> Transport:
+        """Return the transport that the trainer uses on this machine."""
+        engine, has_adapter = self.spec.engine, self.spec.learner.lora is not None
+        if self.gpu is None:
+            return engine.weight_transport
+        return engine.transport_between_gpus(has_adapter=has_adapter)
+
     def _learner(self) -> LearnerMemory:
         spec = self.spec
         return LearnerMemory(
@@ -128,7 +139,7 @@ class _Working:
             algorithm=spec.algorithm,
             num_ranks=spec.placement.learner_ranks,
             max_sequence_length=spec.rollout.max_sequence_length,
-            by_chunks=spec.engine.is_direct,
+            by_chunks=self._transport in ("ipc", "nccl"),
             on_gpu=self.gpu is not None,
         )
 
@@ -155,7 +166,7 @@ class _Working:
             ranks=ranks,
             engines=engines,
             rollout_workers=spec.placement.rollout_workers,
-            transport=spec.engine.weight_transport,
+            transport=self._transport,
         )
 
     def _memory(self, machine: MachineMemory) -> tuple[Phase, ...]:
@@ -191,6 +202,7 @@ class _Working:
     def _gpu_problems(self) -> Iterator[str]:
         if self.gpu is None:
             return
+        yield from why_unsuited(self.spec, self.shape)
         engine, room = self._engine(self.gpu), self.gpu.memory_gib * GIB
         if engine.reserved_bytes + CONTEXT_BYTES > room:
             yield (

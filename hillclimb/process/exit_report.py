@@ -29,12 +29,14 @@ def attempt_end(
     `stop_requested`: we sent the signal, so its exit is no crash. Secrets are redacted.
     """
     record = read_exit(attempt_dir)
+    num_events = last_trainer_seq(attempt_dir.events)
     if record is not None:
         return EndReport(
             reason=record.reason,
             message=redactor.text(record.message),
             exit_code=exit_code,
-            last_trainer_seq=record.last_trainer_seq,
+            # It is written before the last event, too, in case the trainer dies while it closes.
+            last_trainer_seq=max(record.last_trainer_seq, num_events),
         )
     how = f"the trainer {describe_exit(exit_code)}"
     if stop_requested:
@@ -48,7 +50,7 @@ def attempt_end(
         reason=reason,
         message=redactor.text(message)[:MESSAGE_LIMIT],
         exit_code=exit_code,
-        last_trainer_seq=last_trainer_seq(attempt_dir.events),
+        last_trainer_seq=num_events,
     )
 
 

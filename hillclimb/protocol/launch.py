@@ -109,6 +109,12 @@ class Heartbeat(WireMessage):
     """True while it shuts down and claims no new attempts."""
 
 
+class RunFolders(WireMessage):
+    """Runs of which a runner has a folder, and, in the reply, those of them that were deleted."""
+
+    run_ids: Annotated[tuple[Annotated[str, Field(max_length=60)], ...], Field(max_length=500)]
+
+
 Action = Literal["stop", "kill"]
 """`stop`: checkpoint and exit (SIGTERM); `kill`: immediately (superseded or past its deadline)."""
 ACTIONS = get_args(Action)

@@ -19,6 +19,7 @@ from hillclimb.spec.rules.deterministic import refuse_clocks, refuse_what_races
 from hillclimb.spec.rules.experimental_features import experimental_features
 from hillclimb.spec.rules.tinker import refuse_beyond_tinker
 from hillclimb.spec.sections import RunSections
+from hillclimb.spec.training.algorithm import refuse_clips_never_reached
 
 MINIFLEET_ENV_KEYS = (
     *("booking", "github", "outlook", "reddit", "ticketmaster"),
@@ -109,6 +110,11 @@ class RunSpec(RunSections):
                 "a run of kind sft trains on a runner's machine, not on a rented one or a Tinker"
                 " server: set backend.type to runner"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _clips_bound_the_loss(self) -> Self:
+        refuse_clips_never_reached(self.algorithm)
         return self
 
     @model_validator(mode="after")

@@ -22,12 +22,13 @@ class StackOptions:
     For a port of None or 0 one is chosen: the previous one if free, else 8710 for the API (not with
     0), else any free one. With `database_url` or `redis_url` the stack uses that server and starts
     none of its own. `with_sky` also starts SkyPilot's API server, on `sky_port`; `sky_url` is one
-    that runs elsewhere. `runner_stop_s` is the time in which the runner may checkpoint and stop its
-    trainers.
+    that runs elsewhere. `api_processes` processes serve the API's port. `runner_stop_s` is the time
+    in which the runner may checkpoint and stop its trainers.
     """
 
     state_dir: Path
     api_port: int | None = None
+    api_processes: int = 1
     postgres_port: int | None = None
     valkey_port: int | None = None
     database_url: str | None = None
@@ -52,6 +53,7 @@ class StackOptions:
         return cls(
             state_dir=find_state_directory(environment, cwd),
             api_port=_number(environment, "HILLCLIMB_API_PORT"),
+            api_processes=_number(environment, "HILLCLIMB_API_PROCESSES") or 1,
             postgres_port=_number(environment, "HILLCLIMB_POSTGRES_PORT"),
             valkey_port=_number(environment, "HILLCLIMB_VALKEY_PORT"),
             database_url=database_url,
@@ -69,6 +71,7 @@ class StackOptions:
         values = {
             "HILLCLIMB_STATE_DIR": self.state_dir,
             "HILLCLIMB_API_PORT": self.api_port,
+            "HILLCLIMB_API_PROCESSES": self.api_processes,
             "HILLCLIMB_POSTGRES_PORT": self.postgres_port,
             "HILLCLIMB_VALKEY_PORT": self.valkey_port,
             "DATABASE_URL": self.database_url,

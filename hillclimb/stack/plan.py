@@ -43,7 +43,20 @@ PASSED_THROUGH = (
     "HILLCLIMB_DATASET_MEMORY_MB",
     "HILLCLIMB_DATASET_DEADLINE_S",
     "HILLCLIMB_ABANDON_CLUSTERS",
+    "HILLCLIMB_KEEP_TRAJECTORIES_DAYS",
+    "HILLCLIMB_KEEP_TOKEN_VALUES_DAYS",
+    "HILLCLIMB_KEEP_METRICS_DAYS",
+    "HILLCLIMB_KEEP_RUNS_DAYS",
 )
+POOLS = {"HILLCLIMB_DB_POOL": 40, "HILLCLIMB_DB_WORKER_POOL": 5}
+"""Connections of each API process, and of each process of a worker, unless the variables say
+otherwise; the stack's own PostgreSQL allows what they add up to."""
+BESIDE_POOL = 3
+"""Connections of an API process that are none of its pool."""
+WORKER_PROCESSES = 6
+"""The worker's, four of the worker for clusters, Slack's."""
+OTHER_CONNECTIONS = 20
+"""For migrations, the supervisor, people, and what PostgreSQL reserves."""
 OWN_FILES = "file:///"
 """Specs of an embedded stack may name any file of its machine but those of the stack itself: who
 submits them is the person who started it."""
@@ -91,6 +104,7 @@ def make_plan(options: StackOptions) -> StackPlan:
     state = StateDirectory(options.state_dir)
     state.create()
     credentials = ensure_credentials(state)
+    pools = {name: _whole_number(name, usual) for name, usual in POOLS.items()}
     ports = choose_ports(options, state.read())
     postgres, valkey = None, None
     if options.database_url is None:
@@ -98,6 +112,7 @@ def make_plan(options: StackOptions) -> StackPlan:
             directory=state.path / "pg",
             port=ports["postgres"],
             password=credentials.postgres_password,
+            settings={"max_connections": str(_max_connections(options.api_processes, pools))},
         )
     if options.redis_url is None:
         valkey = ValkeyServer(
@@ -127,7 +142,11 @@ def make_plan(options: StackOptions) -> StackPlan:
         sky=sky,
         owner={"HILLCLIMB_OWNER_DATABASE_URL": postgres.url()} if postgres else {},
         clouds=_clouds_environment(sky_url, state.path / "sky" / "client"),
-        environment={**urls, **_service_environment(options, credentials, ports["api"])},
+        environment={
+            **urls,
+            **_service_environment(options, credentials, ports["api"]),
+            **{name: str(number) for name, number in pools.items()},
+        },
     )
 
 
@@ -140,6 +159,20 @@ def _clouds_environment(sky_url: str | None, client: Path) -> dict[str, str]:
         return {}
     named = re.split(r"[\s,]+", passed.get("HILLCLIMB_NODE_SECRETS", ""))
     return passed | {name: os.environ[name] for name in named if os.environ.get(name)}
+
+
+def _whole_number(name: str, usual: int) -> int:
+    text = os.environ.get(name) or str(usual)
+    if not text.isdecimal():
+        raise StackError(f"{name} must be a whole number, not {text!r}.")
+    return int(text)
+
+
+def _max_connections(api_processes: int, pools: Mapping[str, int]) -> int:
+    """Return how many connections the stack's own PostgreSQL has to allow."""
+    api = api_processes * (pools["HILLCLIMB_DB_POOL"] + BESIDE_POOL)
+    workers = WORKER_PROCESSES * pools["HILLCLIMB_DB_WORKER_POOL"]
+    return api + workers + OTHER_CONNECTIONS
 
 
 def choose_ports(options: StackOptions, record: StackRecord) -> dict[str, int]:
@@ -188,6 +221,7 @@ def _service_environment(
             "HILLCLIMB_STATE_DIR": str(options.state_dir),
             "HILLCLIMB_BLOBS_URL": options.blobs_url or str(options.state_dir / "blobs"),
             "HILLCLIMB_API_URL": f"http://{LOOPBACK}:{api_port}",
+            "HILLCLIMB_API_PROCESSES": str(options.api_processes),
             "HILLCLIMB_SECRET_KEY": credentials.secret_key,
             "HILLCLIMB_RUNNER_TOKEN": credentials.runner_token,
             "HILLCLIMB_BOOTSTRAP_KEY": credentials.api_key,

@@ -109,11 +109,10 @@ def _migrate(plan: StackPlan) -> ServiceSpec:
 
 def _api(plan: StackPlan) -> ServiceSpec:
     place = ("--host", LOOPBACK, "--port", str(plan.api_port))
-    # Open event streams end only when their clients disconnect: uvicorn must not wait for them.
-    stop = ("--timeout-graceful-shutdown", "3")
+    shared = ("--shared", str(plan.state.path / "api"))
     return ServiceSpec(
         name="api",
-        command=_python("-m", "uvicorn", "api.app:create_app", "--factory", *place, *stop),
+        command=_python("-m", "api.http.live.serving", *place, *shared),
         cwd=CODE_ROOT,
         environment={**plan.environment, **plan.clouds},
         needs=("postgres", "valkey", "migrate"),

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "1033"
-down_revision = "1029"
+down_revision = "1032"
 branch_labels = None
 depends_on = None
 

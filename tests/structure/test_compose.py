@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from api.settings import Settings
-from hillclimb.hardware.model.shapes import shape_of
+from hillclimb.hardware.model.published import shape_of
 from hillclimb.process.launcher import WITHHELD_VARIABLES
 from hillclimb.spec.run import RunSpec
 from hillclimb.stack.system.cloud_keys import CLOUD_KEYS

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.algo.advantage import group_advantages, shuffled_rewards
 from trainer.algo.overlong import is_overlong
-from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.algo.sequences import Batch, LossCounts, TrainingSequence
 from trainer.algo.signal import ScoredGroup, signal_metrics
 from trainer.algo.stepwise import turns_of
 from trainer.types import Group, Trajectory
@@ -57,20 +58,20 @@ def build_batch(
     a mini-batch of a single environment would pull the policy one way and then the other. A
     mini-batch is counted in prompts, so `step_wise` changes nothing about their number.
     """
-    per_group = [tuple(_sequences(each, algorithm, plan)) for each in scored_groups]
+    per_group = [(tuple(_sequences(each, algorithm, plan)), each) for each in scored_groups]
     random.Random(plan.seed).shuffle(per_group)
-    mini_batches = (
-        tuple(
-            sequence
-            for group in per_group[start : start + plan.mini_batch_size]
-            for sequence in group
-        )
-        for start in range(0, len(per_group), plan.mini_batch_size)
-    )
+    mini_batches = []
+    for start in range(0, len(per_group), plan.mini_batch_size):
+        part = per_group[start : start + plan.mini_batch_size]
+        sequences = tuple(sequence for own, _ in part for sequence in own)
+        if algorithm.normalize_by == "batch":
+            counts = _loss_counts([scored for _, scored in part], algorithm)
+            sequences = tuple(replace(each, loss_counts=counts) for each in sequences)
+        mini_batches.append(sequences)
     return Batch(
         mini_batches=tuple(mini_batch for mini_batch in mini_batches if mini_batch),
         metrics=signal_metrics(scored_groups, algorithm)
-        | {"policy/num_sequences": float(sum(map(len, per_group)))},
+        | {"policy/num_sequences": float(sum(map(len, mini_batches)))},
     )
 
 
@@ -103,6 +104,26 @@ def _sequences(
             rollout_id=trajectory.rollout_id,
         )
         yield from turns_of(sequence) if algorithm.step_wise else (sequence,)
+
+
+def _loss_counts(scored_groups: Sequence[ScoredGroup], algorithm: AlgorithmSpec) -> LossCounts:
+    """Count all graded rollouts of a mini-batch, with a gradient or without one.
+
+    Those that `apply_overlong_filtering` masks have no token in the loss, here as in SkyRL.
+    """
+    masks = [
+        trajectory.action_mask
+        for scored in scored_groups
+        for trajectory, reward in zip(scored.group.trajectories, scored.rewards_G, strict=True)
+        if reward is not None
+        and any(trajectory.action_mask)
+        and not (algorithm.apply_overlong_filtering and is_overlong(trajectory))
+    ]
+    num_turns = sum(drawn for mask in masks for drawn, _ in groupby(mask))
+    return LossCounts(
+        num_sequences=num_turns if algorithm.step_wise else len(masks),
+        num_actions=sum(map(sum, masks)),
+    )
 
 
 def _learned(scored: ScoredGroup, algorithm: AlgorithmSpec) -> Iterator[tuple[Trajectory, float]]:

@@ -6,6 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
+@dataclass(frozen=True, slots=True)
+class LossCounts:
+    """Denominators of a mini-batch's loss."""
+
+    num_sequences: int
+    num_actions: int
+    """Tokens that the policy drew, in all of these sequences."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSequence:
     """One rollout, or one turn of it, as the learner sees it.
@@ -26,6 +35,9 @@ class TrainingSequence:
     """[T], of the weights that drew each token; empty where they are those of the step."""
     rollout_id: str = ""
     """Id of the rollout that it is or belongs to; empty for a demonstration."""
+    loss_counts: LossCounts | None = None
+    """Denominators of its mini-batch, rollouts without a gradient included
+    (`algorithm.normalize_by: batch`); None: those of the mini-batch's own sequences."""
 
     def is_current(self, at: int, version: int) -> bool:
         """Tell whether the weights `version` drew the token at this place."""

@@ -108,10 +108,6 @@ class Restartable(Protocol):
 class HasCopies(Protocol):
     """Several copies of an engine, each with sessions of its own."""
 
-    def copy_for(self, session: str, prefix_key: str) -> Engine:
-        """Return the copy that serves a session."""
-        ...
-
-    def copy_number(self, session: str, prefix_key: str) -> int:
-        """Return the number of that copy, from 0."""
+    def copy(self, number: int) -> Engine:
+        """Return one of the copies, from 0."""
         ...

@@ -21,7 +21,7 @@ from trainer.engines.vllm.template import begin_imports, end_imports
 from trainer.errors import SpecError
 
 if TYPE_CHECKING:
-    from transformers import Qwen3Config
+    from trainer.inputs.model.families.family import CausalLMConfig
 
 Weights = Mapping[str, torch.Tensor]
 _VLLM_ENGINE = "trainer.engines.vllm.engine"
@@ -40,7 +40,7 @@ class ChosenEngine:
 
 
 def choose_engine(
-    spec: RunSpec, config: Qwen3Config, model_dir: Path, weights: Callable[[], Weights]
+    spec: RunSpec, config: CausalLMConfig, model_dir: Path, weights: Callable[[], Weights]
 ) -> ChosenEngine:
     """Make the engine of the spec's section `engine`; the first sync gives it its weights.
 
@@ -61,7 +61,7 @@ def choose_engine(
     return ChosenEngine(engine=_vllm(spec, config, model_dir), name="vllm")
 
 
-def why_not_vllm(config: Qwen3Config) -> str | None:
+def why_not_vllm(config: CausalLMConfig) -> str | None:
     """Return the reason why vLLM cannot sample this model here; None when it can."""
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed"
@@ -80,7 +80,7 @@ def why_not_vllm(config: Qwen3Config) -> str | None:
     return refused
 
 
-def _vllm(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> Engine:
+def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
     if torch.cuda.is_available() and not spec.experimental:
         raise SpecError("vLLM on a GPU was never run: set experimental to true to try it")
     # Both engines take seconds to import (`hillclimb.process.lazy_imports`), and vLLM is not
@@ -90,12 +90,15 @@ def _vllm(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> Engine:
     return VllmEngine(_options(spec, config, model_dir))
 
 
-def _options(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> VllmOptions:
+def _options(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> VllmOptions:
+    from trainer.inputs.model.families.registry import family_of  # noqa: PLC0415 - as above
+
     engine: EngineSpec = spec.engine
     return VllmOptions(
         model_dir=model_dir,
         max_length=spec.rollout.max_sequence_length,
         num_sessions=spec.environment.max_concurrent_rollouts,
+        architecture=family_of(config).architecture,
         dtype=engine.dtype,
         positions={
             name: config.to_dict()[name] for name in ("rope_parameters", "max_position_embeddings")
@@ -110,7 +113,7 @@ def _options(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> VllmOptions
     )
 
 
-def _torch(spec: RunSpec, config: Qwen3Config, weights: Weights) -> Engine:
+def _torch(spec: RunSpec, config: CausalLMConfig, weights: Weights) -> Engine:
     with gc_paused_import():
         from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions  # noqa: PLC0415 - as above
     options = TorchEngineOptions(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from hillclimb.environment.base import EnvProvider
 from hillclimb.environment.task import Task
+from hillclimb.hardware.model.defaults import why_unsuited
+from hillclimb.hardware.model.shapes import ModelShape, shape_of_config
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
@@ -21,7 +23,7 @@ from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers
 
 if TYPE_CHECKING:
-    from transformers import Qwen3Config
+    from trainer.inputs.model.families.family import CausalLMConfig
 
 
 def worker_factory(
@@ -90,18 +92,34 @@ def prompt_preview(
     )
 
 
-def load_checked_config(spec: RunSpec, model_dir: Path) -> Qwen3Config:
+def load_checked_config(spec: RunSpec, model_dir: Path) -> CausalLMConfig:
     """Return the model's configuration.
 
     Raises:
         ModelUnavailable: the model's files are missing or cannot be read.
-        SpecError: the architecture is not supported, or rollouts may exceed its positions.
+        SpecError: the architecture is not supported, rollouts may exceed its positions, or
+            settings are the tiny models' and this one is large, and there is a GPU.
     """
     with gc_paused_import():
-        from trainer.inputs.model.directory import load_config  # noqa: PLC0415 - see hillclimb.process.lazy_imports
+        import torch  # noqa: PLC0415 - see hillclimb.process.lazy_imports
+
+        from trainer.inputs.model.directory import load_config  # noqa: PLC0415 - as above
     config = load_config(model_dir, spec.model)
     check_lengths(spec, config.max_position_embeddings)
+    if torch.cuda.is_available():
+        refuse_unsuited(spec, shape_of_config(config.to_dict()))
     return config
+
+
+def refuse_unsuited(spec: RunSpec, shape: ModelShape) -> None:
+    """Reject settings of the tiny models for a large one on a GPU, as the plan of hardware does.
+
+    Raises:
+        SpecError: precision or learning rate do not suit the model.
+    """
+    reasons = list(why_unsuited(spec, shape))
+    if reasons:
+        raise SpecError("; ".join(reasons))
 
 
 def check_lengths(spec: RunSpec, positions: int) -> None:

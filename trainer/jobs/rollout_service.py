@@ -33,6 +33,7 @@ from trainer.algo.sequences import Batch, SequenceValues
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.storage import raise_storage_full
 from trainer.rollouts.chat.tokenizer import load_tokenizer
+from trainer.rollouts.episode import SAMPLING_LATE
 from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.groups.outage import commonest_detail, refuse_outage
@@ -289,6 +290,7 @@ class RolloutService:
 
 
 def _error_codes(rollout: Rollout) -> tuple[str, ...]:
-    """Codes of the rollout's errors that were not caused by the policy."""
-    is_ungraded = rollout.trajectory.outcome.status is OutcomeStatus.UNGRADED
+    """Codes of the rollout's errors that its environment caused."""
+    outcome = rollout.trajectory.outcome
+    is_ungraded = outcome.status is OutcomeStatus.UNGRADED and outcome.reason != SAMPLING_LATE
     return rollout.infra_errors or ((NO_SCORE,) if is_ungraded else ())

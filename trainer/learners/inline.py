@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from transformers import Qwen3ForCausalLM
 
 from trainer.algo.sequences import Batch, SequenceValues
+from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 from trainer.weights.base import Published
@@ -21,7 +21,7 @@ from trainer.weights.digests import WeightDigests
 class InlineLearner:
     """A `Learner` on a world of one, in this process."""
 
-    def __init__(self, model: Qwen3ForCausalLM, options: LearnerOptions | None = None) -> None:
+    def __init__(self, model: CausalLM, options: LearnerOptions | None = None) -> None:
         """Take over `model`: its weights are trained in place.
 
         Raises:

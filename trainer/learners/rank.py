@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from transformers import Qwen3ForCausalLM
 
 from hillclimb.protocol.rundir import ADAPTER, POLICY
 from trainer.algo.loss.cross_entropy import cross_entropy
@@ -26,6 +24,7 @@ from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.attempt.timing import SCORING
 from trainer.errors import NonFiniteUpdate
+from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model import export
 from trainer.learners.model.models import LearnerOptions, Models, build_models, logprobs
 from trainer.learners.model.sharding import RankGroup, Ranks
@@ -33,9 +32,10 @@ from trainer.learners.packing.packing import MicroBatch, micro_batches, pack_sin
 from trainer.learners.saved import state
 from trainer.learners.saved.sending import Sender
 from trainer.learners.update.clipping import clip_gradients
+from trainer.learners.update.optimizer import make_optimizer, settings_of
 from trainer.learners.update.rates import RateSchedule
 from trainer.learners.update.summary import Update, speed_metrics, summary
-from trainer.learners.update.throughput import peak_flops, peak_memory_gib, train_flops
+from trainer.learners.update.throughput import pair_cost, peak_flops, peak_memory_gib, train_flops
 from trainer.learners.update.token_values import token_values
 from trainer.weights.digests import WeightDigests, tensor_digests
 
@@ -48,7 +48,7 @@ class LearnerRank:
 
     def __init__(
         self,
-        model: Qwen3ForCausalLM,
+        model: CausalLM,
         options: LearnerOptions | None = None,
         world: RankGroup | None = None,
     ) -> None:
@@ -68,13 +68,8 @@ class LearnerRank:
         self._ranks = Ranks(world or RankGroup())
         self._models: Models = build_models(model, self._options, self._ranks)
         spec = self._options.optimizer
-        self._settings: dict[str, Any] = {
-            "lr": spec.lr,
-            "betas": spec.betas,
-            "eps": spec.eps,
-            "weight_decay": spec.weight_decay,
-        }
-        self._optimizer = torch.optim.AdamW(self._models.trained.values(), **self._settings)
+        self._settings = settings_of(spec)
+        self._optimizer = make_optimizer(self._models.trained.values(), spec, self._ranks.device)
         self._rates = RateSchedule(
             optimizer=spec,
             warmup_updates=self._options.lr_warmup_steps,
@@ -240,6 +235,7 @@ class LearnerRank:
             version=self.version,
             ranks=(self._ranks.rank, self._ranks.size),
             device=self._ranks.device,
+            pair_cost=pair_cost(self._models.config, num_parameters=self.num_parameters),
         )
 
     def _with_other_policies(self, micro: MicroBatch) -> MicroBatch:

@@ -1,8 +1,9 @@
 """Episode: the policy acts in one environment until a stop reason, then the verifier grades.
 
 After too many turns or tokens `environment.grade_unfinished` decides between the verifier and 0.0.
-A policy that was too slow is graded 0.0: by the verifier its score would depend on the clock. A
-failure of the environment is raised as a `RolloutError`, which only `worker.py` turns into data.
+A rollout that ran out of time while the policy was sampled has no grade, or 0.0
+(`environment.grade_late`): by the verifier its score would depend on the clock. A failure of the
+environment is raised as a `RolloutError`, which only `worker.py` turns into data.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from trainer.rollouts.transcript import Transcript
 from trainer.types import Sample, SamplingParams, Turn
 
 _FAILED = Grade(score=0.0)
+SAMPLING_LATE = "sampling_late"
+"""Reason of a missing grade: the engines were too slow for the rollout's time."""
 _FINISHED = (StopReason.DONE, StopReason.ENV_ENDED)
 """Stop reasons after which the verifier always grades."""
 
@@ -105,7 +108,7 @@ class Episode:
             stop = self._transcript.stop_reason = await self._turns(draw)
             return (await self._grade() if self._may_grade(stop) else _FAILED), stop
         except PolicyTimeUp:
-            return _FAILED, StopReason.POLICY_DEADLINE
+            return self._grade_of_late(), StopReason.POLICY_DEADLINE
         except EpisodeCrash as crash:
             grade = Grade(score=0.0, reason=crash.code, detail=str(crash))
             return grade, StopReason.ENV_ENDED
@@ -211,7 +214,7 @@ class Episode:
         )
         token_ids = tuple(self._transcript.token_ids)
         self._budget.refuse_late()
-        request = Request.to(self._engine, session=draw.session, prefix_key=draw.prefix_key)
+        request = Request.to(self._engine)
         try:
             async with self._budget.policy(lambda: request.was_restarted):
                 sample = await self._sample_engine(token_ids, params, draw)
@@ -251,6 +254,22 @@ class Episode:
             "call", late, at_most_s=limit_s, label=call.name, reaches_server=is_known
         ):
             return await self._env.call(call.name, call.arguments)
+
+    def _grade_of_late(self) -> Grade:
+        """No grade: time in an engine's queue and beside other requests is no fault of the policy.
+
+        Its own tokens are limited, and a zero for the rest would punish long answers just when the
+        engines are overloaded.
+        """
+        if self._limits.zero_if_late:
+            return _FAILED
+        num_sampled = sum(self._transcript.action_mask)
+        detail = (
+            f"{self._budget.policy_s:.1f} s of sampling gave {num_sampled} tokens in time: raise"
+            " environment.trajectory_timeout_s or turn_timeout_s, or lower"
+            " environment.max_concurrent_rollouts"
+        )
+        return Grade(score=None, reason=SAMPLING_LATE, detail=detail)
 
     def _may_grade(self, stop: StopReason) -> bool:
         if stop in _FINISHED:

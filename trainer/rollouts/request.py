@@ -26,6 +26,8 @@ class RolloutRequest:
     """Nucleus sampling: tokens are drawn from the top this much of the probability mass."""
     begin_until: float | None = None
     """Time after which no rollout starts (seconds since the epoch); None: no limit."""
+    engine: int = 0
+    """Number of the copy of the engine that samples them."""
 
     @property
     def is_over(self) -> bool:

@@ -96,6 +96,7 @@ class RolloutWorker:
     async def run_rollout(self, task: Task, sample_index: int, request: RolloutRequest) -> Rollout:
         """Run one sample of a task, retried after infra errors while retries and time are left."""
         parts = self._parts
+        engine = copy_of(parts.engine, request.engine)
         limits = limits_for(task.env_key, parts.environment, parts.rollout)
         clock = RolloutClock(limits if parts.has_deadlines else without_deadlines(limits))
         measures: dict[str, float] = {}
@@ -113,14 +114,12 @@ class RolloutWorker:
                     return replace(skipped, operations=tuple(operations))
                 _add(measures, {"slot_wait_s": clock.queued_s - queued_s})
                 draw = self._draw(task, sample_index, request, retry=len(errors), num_void=num_void)
-                result = await self._try(task, draw, clock, measures)
+                result = await self._try(task, draw, clock, measures, engine)
             if result.error in _UNCHARGED_ERRORS:
                 # `EnvAtCapacity` ends a try before any operation, so there are none to record.
                 if result.error == EngineRestarted.code:
                     operations += result.transcript.operations
-                    await wait_until_ready(
-                        parts.engine, session=draw.session, prefix_key=draw.prefix_key
-                    )
+                    await wait_until_ready(engine)
                 clock.discount_since(begun_s)
                 num_void += 1
                 continue
@@ -149,7 +148,7 @@ class RolloutWorker:
             began_at=clock.began_at,
             spans=tuple(clock.spans),
             worker=parts.number,
-            engine=_copy_number(parts.engine, draw),
+            engine=request.engine,
         )
 
     async def close(self) -> None:
@@ -171,7 +170,12 @@ class RolloutWorker:
             yield
 
     async def _try(
-        self, task: Task, draw: TurnSampling, clock: RolloutClock, measures: dict[str, float]
+        self,
+        task: Task,
+        draw: TurnSampling,
+        clock: RolloutClock,
+        measures: dict[str, float],
+        engine: Engine,
     ) -> _Try:
         """Run one try: errors of the environment are in the result, its metrics in `measures`.
 
@@ -182,7 +186,6 @@ class RolloutWorker:
         env: Env | None = None
         try:
             env = self._parts.provider.make(task)
-            engine = self._parts.engine
             policy = PolicyParts(engine=engine, chat=self._parts.chat, style=self._parts.style)
             budget = TimeBudget(
                 clock, lambda: engine.stats().loop_blocked_s, operations=transcript.operations
@@ -207,7 +210,7 @@ class RolloutWorker:
                 outcome=outcome, stop=StopReason.INFRA_ERROR, transcript=transcript, error=code
             )
         finally:
-            self._parts.engine.release(draw.session)
+            engine.release(draw.session)
             if env is not None:
                 await _close(env, draw.session)
                 _add(measures, _measures(env))
@@ -264,11 +267,9 @@ class RolloutWorker:
         )
 
 
-def _copy_number(engine: Engine, draw: TurnSampling) -> int:
-    """Return the number of the copy of the engine that serves a try."""
-    if not isinstance(engine, HasCopies):
-        return 0
-    return engine.copy_number(draw.session, draw.prefix_key)
+def copy_of(engine: Engine, number: int) -> Engine:
+    """Return the copy of the engine that a request names; an engine without copies is the one."""
+    return engine.copy(number) if isinstance(engine, HasCopies) else engine
 
 
 def _measures(env: Env) -> Mapping[str, float]:

@@ -28,6 +28,12 @@ class Gone(RequestRefused):
     status = 410
 
 
+class TooManyJobs(RequestRefused):
+    """The session has as many requests under way as it may; the SDK repeats the request later."""
+
+    status = 429
+
+
 class TooLarge(RequestRefused):
     """A body of more bytes than the server reads."""
 

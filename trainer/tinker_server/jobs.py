@@ -18,13 +18,17 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from trainer.tinker_server.accounts import account_of
-from trainer.tinker_server.errors import Busy, Gone, RequestRefused
+from trainer.tinker_server.errors import Busy, Gone, RequestRefused, TooManyJobs
 
 Result: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[], Awaitable[Result]]
 
 KEEP_S = 600.0
 """Time for which a result can be fetched (seconds)."""
+MAX_QUEUED = 512
+"""Jobs of models of one session that wait; each has its data in memory."""
+MAX_STARTED = 4_096
+"""Samples of one session under way."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +58,8 @@ class FutureTable:
         """Reasons of jobs that wait for room, by key."""
 
     def queue(self, key: Hashable, work: Work, *, owner: str) -> str:
-        """Run `work` after the owner's other jobs; return the job's id."""
+        """Run `work` after the owner's other jobs; return the job's id. Raises TooManyJobs."""
+        self._check(key, len(self._queues.get(owner, ())), MAX_QUEUED)
         job_id, job = self._enter(key, work, owner)
         if job is not None:
             self._queues.setdefault(owner, deque()).append(job)
@@ -64,7 +69,8 @@ class FutureTable:
         return job_id
 
     def start(self, key: Hashable, work: Work, *, owner: str) -> str:
-        """Run `work` now, beside all other jobs; return the job's id."""
+        """Run `work` now, beside all other jobs; return the job's id. Raises TooManyJobs."""
+        self._check(key, len(self._started.get(owner, ())), MAX_STARTED)
         job_id, job = self._enter(key, work, owner)
         if job is not None:
             task = asyncio.create_task(self._do(job))
@@ -119,6 +125,11 @@ class FutureTable:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    def _check(self, key: Hashable, num_jobs: int, most: int) -> None:
+        """Refuse a new job of an owner that has so many; a repeated request is no new one."""
+        if num_jobs >= most and key not in self._by_key:
+            raise TooManyJobs(f"this session has {most} requests under way: wait for their results")
 
     def _enter(self, key: Hashable, work: Work, owner: str) -> tuple[str, _Job | None]:
         self._sweep()

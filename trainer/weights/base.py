@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+
+from trainer.errors import EngineError
+
+SYNC_LIMIT_S = 900.0
+"""Time limit of a sync (seconds): the largest models take minutes through a file, and the deadline
+of a step may be hours."""
 
 
 class WeightSync(Protocol):
@@ -26,6 +33,29 @@ class WeightSync(Protocol):
             EngineError: an engine did not load them.
         """
         ...
+
+
+class TimedSync:
+    """A weight sync that ends with an error when a side hangs: the others wait for it."""
+
+    def __init__(self, sync: WeightSync, limit_s: float = SYNC_LIMIT_S) -> None:
+        self.inner, self._limit_s = sync, limit_s
+
+    async def sync(self) -> None:
+        """See `WeightSync.sync`.
+
+        Raises:
+            WeightSyncMismatch: as `WeightSync.sync`.
+            EngineError: as `WeightSync.sync`, or the time is over.
+        """
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await self.inner.sync()
+        except TimeoutError:
+            raise EngineError(
+                f"the weights were not in every engine after {self._limit_s:g} s: the learner or an"
+                " engine hangs"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,17 @@ class WorkerFactory:
         if self.spec.engine.weight_transport == "disk":
             return self.attempt_dir / WEIGHTS
         return self.shared_dir
+
+    def between_gpus(self) -> WorkerFactory:
+        """Return the factory whose weights go from GPU to GPU where the spec leaves the way open.
+
+        A file in shared memory would pass every tensor through the host in float32, which takes
+        half a minute per step for eight billion parameters.
+        """
+        engine = self.spec.engine
+        transport = engine.transport_between_gpus(has_adapter=self.spec.learner.lora is not None)
+        changed = engine.model_copy(update={"weight_transport": transport})
+        return replace(self, spec=self.spec.model_copy(update={"engine": changed}))
 
     @property
     def run_tag(self) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.learners.base import Learner
 from trainer.rollouts.request import RolloutRunner
-from trainer.weights.base import WeightSync
+from trainer.weights.base import TimedSync, WeightSync
 from trainer.weights.chunks import BroadcastSync, IpcSync, LoadsChunks, SendsChunks
 from trainer.weights.file_system import (
     AdapterOf,
@@ -96,8 +96,7 @@ def weight_sync(
     if spec.is_direct:
         loaders = [engine for engine in engines if isinstance(engine, LoadsChunks)]
         sync = IpcSync if spec.weight_transport == "ipc" else BroadcastSync
-        return sync(learner, loaders)
+        return TimedSync(sync(learner, loaders))
     files = [engine for engine in engines if isinstance(engine, LoadsFile)]
-    return FileSystemSync(
-        weights_to_sync(factory, learner), files, factory.weights_dir, keep_newest=keep_newest
-    )
+    written = weights_to_sync(factory, learner)
+    return TimedSync(FileSystemSync(written, files, factory.weights_dir, keep_newest=keep_newest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import httpx
@@ -15,6 +16,7 @@ from hillclimb.protocol.launch import (
     LaunchPlan,
     RegisteredRunner,
     RegisterRunner,
+    RunFolders,
 )
 from worker.runner.errors import (
     PlanUnknown,
@@ -64,6 +66,12 @@ class ServiceClient:
     def report_end(self, runner_id: str, attempt_id: str, end: EndReport) -> None:
         """Report that a trainer has exited; idempotent."""
         self._post(f"/v1/runners/{runner_id}/attempts/{attempt_id}/end", end)
+
+    def deleted_runs(self, runner_id: str, run_ids: Sequence[str]) -> Sequence[str]:
+        """Return those of the runs that were deleted."""
+        body = RunFolders(run_ids=tuple(run_ids))
+        answer = self._post(f"/v1/runners/{runner_id}/deleted-runs", body)
+        return _parse(RunFolders, answer).run_ids
 
     def close(self) -> None:
         """Close the connections."""

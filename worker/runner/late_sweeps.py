@@ -74,6 +74,10 @@ class LateSweeps:
         """Tell whether an attempt is still to be swept."""
         return attempt_id in self._entries
 
+    def run_ids(self) -> set[str]:
+        """Return the runs of which an attempt is still to be swept."""
+        return {entry.run_id for entry in self._entries.values()}
+
     def poll(self) -> None:
         """Begin the sweeps that are due, and take note of those that are done."""
         for attempt_id, running in list(self._running.items()):

@@ -22,6 +22,7 @@ from hillclimb.process.tail_upload import TailUploader
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.launch import EndReport, Heartbeat, RegisteredRunner, RegisterRunner
 from hillclimb.stack.system import alive
+from worker.runner import folders
 from worker.runner.client import ServiceClient
 from worker.runner.errors import (
     PlanUnknown,
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.2
 CLAIM_INTERVAL_S = 0.5
+FOLDERS_INTERVAL_S = 300.0
+"""Between two looks at which runs were deleted, whose folders go then."""
 RETRY_S = 1.0
 REPORT_GRACE_S = 5.0
 """A stopping runner tries for this long to report its trainers' ends."""
@@ -87,6 +90,7 @@ class Runner:
         self._every("heartbeat", pause, lambda: self._heartbeat(draining=draining))
         if draining:
             return
+        self._every("folders", FOLDERS_INTERVAL_S, self._delete_folders)
         if self.table.busy_slots < self.settings.slots:
             self._every("claim", CLAIM_INTERVAL_S, self._claim)
 
@@ -179,6 +183,15 @@ class Runner:
             with tracing.span(f"start attempt {plan.attempt}", parent=plan.traceparent or ""):
                 self.table.start(plan)
             self._due.pop("report", None)
+
+    def _delete_folders(self) -> None:
+        busy = {entry.run_id for entry in self.table.journal.all()} | self.late_sweeps.run_ids()
+        runs_dir = self.settings.host.runs_dir
+        self._pool.submit(folders.delete_unfinished, runs_dir)
+        for part in folders.in_parts(runs_dir, busy):
+            for run_id in self.client.deleted_runs(self._runner_id, part):
+                if run_id in part:
+                    self._pool.submit(folders.delete, runs_dir / run_id)
 
     def _report(self) -> None:
         for entry in self.table.journal.all():

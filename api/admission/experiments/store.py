@@ -22,7 +22,7 @@ from api.admission.experiments.request import (
     ExperimentEdit,
     ExperimentSpec,
 )
-from api.runs.store import get_run
+from api.runs.store import get_run, keep_runs
 from api.tables import Run
 from api.tables.access.identity import Principal
 from api.tables.ids import new_id
@@ -158,6 +158,7 @@ def add_run(session: Session, experiment: Experiment, body: AddedRun) -> None:
         ExperimentRejected: the run is in it under another role or arm, the arm has another role,
             another arm is the baseline, or the experiment is full.
     """
+    keep_runs(session, [body.run_id])
     run = get_run(session, experiment.project_id, body.run_id)
     arm = body.arm or (BASELINE if body.role == BASELINE else run.name[:MAX_ARM])
     placed = list_runs(session, experiment)

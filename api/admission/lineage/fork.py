@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, JsonValue, ValidationError
 from sqlalchemy.orm import Session
 
-from api.admission.continuation import changes_of_order
+from api.admission.refusals.continuation import changes_of_order
 from api.runs import store
 from api.runs.errors import CheckpointMisfit, CheckpointNotFound, ForkRejected
 from api.tables import Run
@@ -91,8 +91,11 @@ def _needs_restart(session: Session, spec: RunSpec, run: Run) -> bool:
         return False
     if source.run_id != run.id and run.spec["lineage"].get("data_order") == "restart":
         return True
+    writer = session.get(Run, source.run_id)
+    if writer is None:  # deleted: the submission says so
+        return False
     try:
-        before = RunSpec.model_validate(session.get_one(Run, source.run_id).spec)
+        before = RunSpec.model_validate(writer.spec)
     except ValidationError:
         return False
     return any(changes_of_order(before, spec))

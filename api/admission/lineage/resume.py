@@ -14,8 +14,9 @@ from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.runs.stored_spec import spec_of
 from api.runs.transitions import move
 from api.tables import Run
+from hillclimb.spec.run import RunSpec
 from hillclimb.spec.sections import LEARNING_KINDS
-from hillclimb.spec.training.lineage import LineageSpec, ResumedFrom
+from hillclimb.spec.training.lineage import ForkedFrom, LineageSpec, ResumedFrom
 
 
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
@@ -61,11 +62,19 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     spec = spec_of(run)
     _refuse_exhausted(session, run, now=now)
     update = {
-        "lineage": LineageSpec(resumed_from=source, forked_from=spec.lineage.forked_from),
+        "lineage": LineageSpec(resumed_from=source, forked_from=_parent(session, spec)),
         "budget": budgets.remaining_of(session, run, now=now),
     }
     spec = spec.model_copy(update=update)
     return submit(session, spec, project_id=run.project_id, actor=actor, now=now, is_resumed=True)
+
+
+def _parent(session: Session, spec: RunSpec) -> ForkedFrom | None:
+    """Return the run that it was forked from; null where that one was deleted."""
+    parent = spec.lineage.forked_from
+    if parent is None or session.get(Run, parent.run_id) is None:
+        return None
+    return parent
 
 
 def _refuse_exhausted(session: Session, run: Run, *, now: datetime) -> None:

@@ -87,11 +87,14 @@ def _why(run: Run) -> str:
     if run.end_code is None:
         return ""
     wording = REASONS[ReasonCode(run.end_code)].wording
+    message = (run.end_message or "").strip().rstrip(".")
     if run.end_code == ReasonCode.COMPLETED:
-        wording = _COMPLETED.get(run.spec.get("kind", "train"), wording)
+        kind = run.spec.get("kind", "train")
+        wording = _COMPLETED.get(kind, wording)
+        if message and kind not in _COMPLETED and run.origin is None:
+            return f"{message[0].upper()}{message[1:]}."
     if run.origin is not None:
         return run.end_message or f"{wording} (Imported from {run.origin['source']}.)"
-    message = (run.end_message or "").strip().rstrip(".")
     adds = message and message not in f"{wording} {REASONS[ReasonCode(run.end_code)].wording}"
     return f"{wording} ({run.end_message})" if adds else wording
 

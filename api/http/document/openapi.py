@@ -19,7 +19,8 @@ from api.admission.experiments.request import (
 from api.admission.lineage.fork import ForkRequest
 from api.datasets.request import VersionRequest
 from api.http.document.edges import document_edges
-from api.http.problems import HEADERS, ProblemBody
+from api.http.payloads.problem_headers import HEADERS
+from api.http.problems import ProblemBody
 from api.notices.webhooks.request import SecretRotation, WebhookChanges, WebhookSpec
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from api.tables.access.secrets.request import SecretValue

@@ -1,1 +1,4 @@
-"""Wake-ups and server-sent events: one LISTEN per process, one read per run, shared bytes."""
+"""Wake-ups and server-sent events: one LISTEN per process, one read per run, shared bytes.
+
+`serving` has the processes themselves.
+"""

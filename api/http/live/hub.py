@@ -12,9 +12,10 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from api.http.live.errors import ReadFailed
-from api.tables.access.errors import TooManyStreams
+from api.tables.access.errors import StreamsBusy, TooManyStreams
 from api.tables.access.identity import Principal
 
 QUEUE_BATCHES = 64
@@ -26,27 +27,40 @@ each), twice over: a busy run's events then come in fewer batches, and its clien
 other requests. One client waits for nothing."""
 STREAMS_PER_KEY = 1_000
 """Open streams of one key, or of one person, in this process."""
+STREAMS_PER_PROJECT = 2_000
+MAX_STREAMS = 4_000
+"""Of all projects: each takes memory, and a share of every event's time."""
 RETRY_AFTER_S = 5.0
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FrameBatch:
-    """Consecutive events of a run, encoded; `first > last` without any.
+    """Consecutive events of a run, encoded, of which `first` is the first one's number.
 
-    `ended` is True when the run has ended and `last` is its last event.
+    `is_page` is True when the table may have more of them behind it. `ended` is True when the run
+    has ended and the last event is its last.
     """
 
     first: int
-    last: int
-    frames: bytes
+    events: tuple[bytes, ...]
+    is_page: bool
     ended: bool
 
     @property
-    def is_empty(self) -> bool:
-        """True when it has no event."""
-        return self.first > self.last
+    def last(self) -> int:
+        """Number of the last event; `first - 1` without any."""
+        return self.first + len(self.events) - 1
+
+    @cached_property
+    def frames(self) -> bytes:
+        """The frames of all events: the same bytes for every client."""
+        return b"".join(self.events)
+
+    def since(self, cursor: int) -> bytes:
+        """Return the frames of the events after `cursor`, which is not before `first - 1`."""
+        return self.frames if cursor < self.first else b"".join(self.events[cursor - self.last :])
 
 
 Read = Callable[[str, int], Awaitable[FrameBatch]]
@@ -144,11 +158,11 @@ class Feed:
                 # Wake-ups of the pause are served by the read that follows.
                 self.is_dirty = False
                 batch = await self.read(self.run_id, cursor)
-                if batch.is_empty and not batch.ended:
+                if not batch.events and not batch.ended:
                     continue
                 self.cursor = cursor = batch.last
                 # Behind a full page there may be events that no wake-up announces.
-                self.is_dirty = not batch.ended
+                self.is_dirty |= batch.is_page
                 for client in tuple(self.clients):
                     client.offer(batch)
         except ReadFailed as error:
@@ -177,19 +191,33 @@ class Hub:
         *,
         queue_batches: int = QUEUE_BATCHES,
         streams_per_key: int = STREAMS_PER_KEY,
+        streams_per_project: int = STREAMS_PER_PROJECT,
+        max_streams: int = MAX_STREAMS,
     ) -> None:
         self.read = read
         self.is_closed = False
         self._queue_batches = queue_batches
         self._streams_per_key = streams_per_key
+        self._streams_per_project = streams_per_project
+        self._max_streams = max_streams
         self._num_streams: Counter[str] = Counter()
+        """By key or person, and by project."""
         self._feeds: dict[str, Feed] = {}
 
     def admit(self, caller: Principal) -> None:
-        """Raise TooManyStreams if the caller has as many streams open as one may have."""
-        if self._num_streams[caller.limited_as] >= self._streams_per_key:
-            raise TooManyStreams(
-                f"This key has {self._streams_per_key} streams open: close one.",
+        """Refuse a stream too many: raises TooManyStreams, or StreamsBusy for that of others."""
+        for holder, name, most in (
+            ("key", caller.limited_as, self._streams_per_key),
+            ("project", caller.project_id, self._streams_per_project),
+        ):
+            if self._num_streams[name] >= most:
+                raise TooManyStreams(
+                    f"This {holder} has {most} streams open: close one.",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+        if self.num_clients >= self._max_streams:
+            raise StreamsBusy(
+                f"This process has {self._max_streams} streams open, as many as it serves.",
                 retry_after_s=RETRY_AFTER_S,
             )
 
@@ -202,7 +230,7 @@ class Hub:
         client = Subscriber(feed, queue_batches=self._queue_batches, caller=caller)
         feed.clients.add(client)
         if caller is not None:
-            self._num_streams[caller.limited_as] += 1
+            self._num_streams.update((caller.limited_as, caller.project_id))
         if self.is_closed:
             client.close()
         return client
@@ -212,7 +240,7 @@ class Hub:
         feed = client.feed
         feed.clients.discard(client)
         if client.caller is not None:
-            self._num_streams[client.caller.limited_as] -= 1
+            self._num_streams.subtract((client.caller.limited_as, client.caller.project_id))
             self._num_streams += Counter()  # forgets the callers without a stream
         if not feed.clients:
             self._feeds.pop(feed.run_id, None)

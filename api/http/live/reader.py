@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
+from typing import Any
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -22,6 +23,18 @@ PAGE = 500
 """Events per read."""
 MAX_READS = 8
 """Concurrent reads: replays of many clients must leave connections for other requests."""
+
+
+COLUMNS = (
+    RunEvent.seq,
+    RunEvent.id,
+    RunEvent.type,
+    RunEvent.at,
+    RunEvent.run_id,
+    RunEvent.attempt,
+    RunEvent.actor,
+    RunEvent.data,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,22 +65,21 @@ def read_batch(session: Session, run_id: str, after: int) -> FrameBatch:
     query = select(Run.last_seq, Run.ended_at).where(Run.id == run_id)
     last_seq, ended_at = session.execute(query).one()
     after = min(after, last_seq)
-    events = session.scalars(
-        select(RunEvent)
+    events = session.execute(
+        select(*COLUMNS)
         .where(RunEvent.run_id == run_id, RunEvent.seq > after)
         .order_by(RunEvent.seq)
         .limit(PAGE)
     ).all()
-    last = events[-1].seq if events else after
     return FrameBatch(
         first=after + 1,
-        last=last,
-        frames=b"".join(encode(envelope(event)) for event in events),
-        ended=ended_at is not None and last >= last_seq,
+        events=tuple(encode(envelope(event)) for event in events),
+        is_page=len(events) == PAGE,
+        ended=ended_at is not None and after + len(events) >= last_seq,
     )
 
 
-def envelope(event: RunEvent) -> Mapping[str, object]:
+def envelope(event: RunEvent | Row[Any]) -> Mapping[str, object]:
     """Return the event as JSON, the same for pages, streams and the dashboard."""
     return {
         "seq": event.seq,

@@ -11,7 +11,7 @@ from starlette.types import Message, Send
 
 from api.http.live.errors import ReadFailed
 from api.http.live.frames import END, PING, RETRY
-from api.http.live.hub import FrameBatch, Hub, Subscriber
+from api.http.live.hub import Hub, Subscriber
 from api.tables.access.identity import Principal
 
 PING_INTERVAL_S = 15.0
@@ -63,13 +63,13 @@ async def follow(
         while not client.is_closed:
             client.caught_up()
             batch = await hub.read(run_id, cursor)
-            if batch.frames:
+            if batch.events:
                 yield batch.frames
             cursor = batch.last
             if batch.ended:
                 yield END
                 return
-            if not batch.is_empty:
+            if batch.is_page:
                 continue
             client.feed.start(cursor)
             async for frames, last in _follow_feed(client, cursor, ping_interval_s):
@@ -93,17 +93,11 @@ async def _follow_feed(
         except TimeoutError:
             yield PING, cursor
             continue
-        if batch is None or not _continues(batch, cursor):
+        if batch is None or batch.first > cursor + 1:
             return
         if batch.last > cursor:
-            yield batch.frames, batch.last
+            # The client may have read the first ones from the table.
+            yield batch.since(cursor), batch.last
             cursor = batch.last
         if batch.ended:
             yield END, cursor
-
-
-def _continues(batch: FrameBatch, cursor: int) -> bool:
-    """Return True if the batch starts right after `cursor`, or ends at or before it."""
-    if batch.is_empty:
-        return batch.last == cursor
-    return batch.first == cursor + 1 or batch.last <= cursor

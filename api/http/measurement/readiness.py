@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from api.clusters.cloud_worker import cloud_worker_warning
 from api.queue import BrokerUnreachable, TaskQueue
 from api.runs.journal import utc_now
-from api.tables.database import Database, read_schema, revision_fault
+from api.tables.database import Database, count_connections, read_schema, revision_fault
 
 DEADLINE_S = 2.0
 """Longest time until an answer: a prober that waits as long for it knows why it gets none."""
@@ -84,10 +84,13 @@ class Readiness:
             with self.database.probe() as session:
                 if (fault := revision_fault(read_schema(session.connection()))) is not None:
                     return Findings(faults=(fault,))
-                warning = cloud_worker_warning(session, now=utc_now())
+                warnings = (
+                    cloud_worker_warning(session, now=utc_now()),
+                    count_connections(session).fault(),
+                )
         except OperationalError:
             return _silent("database")
-        return Findings(warnings=() if warning is None else (warning,))
+        return Findings(warnings=tuple(each for each in warnings if each is not None))
 
     def _broker(self) -> Findings:
         try:

@@ -1,11 +1,19 @@
-"""Durations of requests by method, route template and status, as a Prometheus histogram."""
+"""Durations of requests by method, route template and status, as a Prometheus histogram.
+
+Each of several API processes writes to a file of its own; a scrape reads all of them, so it does
+not matter which one answers. The files of a process that died still count.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 
 from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.http.live.serving.shared import DURATIONS_VARIABLE
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -24,6 +32,10 @@ class RequestTimer:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.registry = CollectorRegistry()
+        self._exposed = self.registry
+        if (shared := os.environ.get(DURATIONS_VARIABLE)) is not None:
+            self._exposed = CollectorRegistry()
+            MultiProcessCollector(self._exposed, path=shared)  # type: ignore[no-untyped-call]
         self._durations = Histogram(
             "hillclimb_http_request_duration_seconds",
             "Time from a request to the start of its response.",
@@ -37,7 +49,7 @@ class RequestTimer:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope.setdefault("state", {})[STATE_KEY] = self.registry
+        scope.setdefault("state", {})[STATE_KEY] = self._exposed
         started = time.perf_counter()
 
         async def measured(message: Message) -> None:

@@ -21,6 +21,7 @@ from hillclimb.protocol.payloads.runs import (
     PlanPayload,
     ProgressPayload,
     QueuePayload,
+    RemovedPayload,
     RunPayload,
     RunSummary,
 )
@@ -37,6 +38,7 @@ def summarise_run(run: Run, result: EvalFigures | None = None) -> RunSummary:
 def describe_run(session: Session, run: Run) -> RunPayload:
     """Return a run in full: with its attempts and, while it waits, its queue position."""
     more: dict[str, Any] = {"queue": _queue(session, run), "attempts": [], "spec": run.spec}
+    more["removed"] = _removed(run)
     if run.attempt == 0 and run.origin is None:
         # Before the first attempt there is nothing else to read.
         return RunPayload.model_validate(_facts(run) | more | _NOTHING_YET)
@@ -80,6 +82,11 @@ def _facts(run: Run) -> dict[str, Any]:
     )
     kind = run.spec["kind"]
     return {**facts, "kind": kind, "end_reason": reason, "progress": progress}
+
+
+def _removed(run: Run) -> RemovedPayload | None:
+    removed = RemovedPayload.model_validate(run)
+    return removed if any(removed.model_dump().values()) else None
 
 
 def _queue(session: Session, run: Run) -> QueuePayload | None:

@@ -227,7 +227,7 @@ def _look_again(request: Request, caller: Principal, scope: Scope) -> None:
 
 
 def _of_session(services: Services, cookie: str) -> Principal:
-    with services.database.transaction() as session:
+    with services.database.lookup() as session:
         return read_session(session, cookie, secret=services.cursor_secret, now=utc_now())
 
 

@@ -87,7 +87,7 @@ def open_services(
 
     `environment` has the variables that rented nodes receive.
     """
-    database = Database(settings.database_url)
+    database = Database(settings.database_url, pool=settings.db_pool)
     celery = CeleryTaskQueue(settings.redis_url)
     services = Services(
         settings=settings,

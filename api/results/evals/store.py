@@ -13,6 +13,7 @@ from sqlalchemy import (
     Integer,
     Select,
     String,
+    Values,
     column,
     func,
     literal,
@@ -24,8 +25,8 @@ from sqlalchemy.orm import Session, aliased, make_transient
 
 from api.results.errors import NoSuchEval, NoSuchRescoring
 from api.tables import Eval, Metric, OutcomeRecord, RescoredOutcome, Run
-from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
-from hillclimb.stats.pass_rate import TaskCount
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats.pass_rate import TaskCount, count_tasks
 
 Records: TypeAlias = type[OutcomeRecord]
 """Outcomes to query: as they were stored, or with other grades."""
@@ -142,18 +143,16 @@ def count_outcomes(
 ) -> dict[tuple[int, str], list[TaskCount]]:
     """Return per (step, decoding) the counts of its tasks, sorted by environment and task.
 
-    One statement for all: a run has dozens of evaluations.
+    Those that ingest has stored are read; with another threshold, or the grades of a rescoring,
+    outcomes are counted. One statement each for all: a run has dozens of evaluations.
     """
     counts: dict[tuple[int, str], list[TaskCount]] = defaultdict(list)
+    if evals and verifier is None:
+        counts |= _stored_counts(session, run_id, evals)
+    evals = [each for each in evals if (each.step, each.decoding) not in counts]
     if not evals:
         return counts
-    chosen = values(
-        column("step", Integer),
-        column("decoding", String),
-        column("attempt", Integer),
-        column("threshold", Float),
-        name="chosen",
-    ).data([(each.step, each.decoding, each.attempt, each.pass_threshold) for each in evals])
+    chosen = _chosen(evals)
     records = outcomes_of(verifier)
     query = (
         _count_query(chosen.c.threshold, records)
@@ -170,6 +169,21 @@ def count_outcomes(
     for *fields, step, decoding in session.execute(query):
         counts[step, decoding].append(TaskCount(**dict(zip(COUNTS, fields, strict=True))))
     return counts
+
+
+def counts_to_store(
+    outcomes: Sequence[OutcomeRow], *, pass_threshold: float
+) -> list[list[Any]] | None:
+    """Return the counts of an evaluation's tasks as rows of `COUNTS`.
+
+    Null for outcomes whose task has several templates, which a count of the table keeps apart.
+    """
+    unique = {each.rollout_id: each for each in outcomes}.values()
+    tasks = {(e.env_key, e.task_key, e.template, e.held_out_template) for e in unique}
+    counts = count_tasks(unique, pass_threshold=pass_threshold)
+    if len(tasks) != len(counts):
+        return None
+    return [[getattr(each, name) for name in COUNTS] for each in counts]
 
 
 def count_batch(session: Session, batch: OutcomeBatch) -> list[TaskCount]:
@@ -220,6 +234,40 @@ def of_eval(run_id: str, evaluation: Eval) -> OutcomeBatch:
         attempt=evaluation.attempt,
         pass_threshold=evaluation.pass_threshold,
     )
+
+
+def _chosen(evals: Sequence[Eval]) -> Values:
+    """Return the places of evaluations, and their thresholds, as a table of a statement."""
+    return values(
+        column("step", Integer),
+        column("decoding", String),
+        column("attempt", Integer),
+        column("threshold", Float),
+        name="chosen",
+    ).data([(each.step, each.decoding, each.attempt, each.pass_threshold) for each in evals])
+
+
+def _stored_counts(
+    session: Session, run_id: str, evals: Sequence[Eval]
+) -> dict[tuple[int, str], list[TaskCount]]:
+    """Return the counts that ingest has stored with the thresholds of `evals`."""
+    chosen = _chosen(evals)
+    is_same = (
+        (chosen.c.step == Eval.step)
+        & (chosen.c.decoding == Eval.decoding)
+        & (chosen.c.attempt == Eval.attempt)
+        & (chosen.c.threshold == Eval.pass_threshold)
+    )
+    query = (
+        select(Eval.step, Eval.decoding, Eval.counts)
+        .join(chosen, is_same)
+        .where(Eval.run_id == run_id, Eval.counts.is_not(None))
+    )
+    return {
+        (step, decoding): [TaskCount(**dict(zip(COUNTS, row, strict=True))) for row in rows]
+        for step, decoding, rows in session.execute(query)
+        if rows is not None  # JSON's null: they are counted
+    }
 
 
 def _count_query(threshold: ColumnElement[float], records: Records) -> Select[*tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from api.results.errors import IssueClosed, IssueNotFound, IssueRejected, NoSuchEval
 from api.results.evals.store import list_evals
 from api.results.issues.request import IssueChanges, IssueSpec
-from api.runs.store import get_run
+from api.runs.store import get_run, keep_runs
 from api.tables import Issue, Project
 from api.tables.ids import new_id
 
@@ -142,6 +142,7 @@ def _places(session: Session, project_id: str, named: dict[str, str | None]) -> 
         if text is not None:
             run_id, _, digits = text.partition("@")
             step = int(digits)
+            keep_runs(session, [run_id])
             run = get_run(session, project_id, run_id)
             if step not in {each.step for each in list_evals(session, run.id)}:
                 raise NoSuchEval(f"{name}: run {run_id} has no evaluation at step {step}")

@@ -71,7 +71,7 @@ async def _grade(
 ) -> dict[str, Any]:
     """Return status, score and reason by the rules of an episode's end."""
     stop = StopReason(rollout["stop_reason"])
-    if stop in NEVER_GRADED:
+    if stop in NEVER_GRADED or (stop is StopReason.POLICY_DEADLINE and rollout["status"] != GRADED):
         return {"status": rollout["status"], "score": None, "reason": rollout["reason"]}
     if stop not in FINISHED and not (grades_unfinished and stop is not StopReason.POLICY_DEADLINE):
         return {"status": GRADED, "score": 0.0, "reason": None}

@@ -18,6 +18,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from api.results.artifacts.retention import require_trajectories
 from api.results.errors import NotRescorable
 from api.results.rescoring.files import fetch_files
 from api.results.rescoring.process import replay_all
@@ -65,12 +66,14 @@ def rescore(
 
     Raises:
         RunNotFound: the project has no such run.
+        ArtifactRemoved: retention has removed the rollouts.
         NotRescorable: its worlds cannot be replayed, or the scope has no rollout or too many.
         RescoringBusy: other rollouts are being replayed.
         SpecOutdated: the run's stored spec is of another version.
     """
     with database.transaction() as session:
         run = runs.get_run(session, project_id, run_id)
+        require_trajectories(run)
         grades_unfinished = _require_replayable(run)
         files = _rollouts(session, run_id, scope)
     # Outside of the session: reading the store may use the network, and replaying takes seconds.

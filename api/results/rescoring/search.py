@@ -17,6 +17,7 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from api.results.artifacts.retention import require_trajectories
 from api.results.errors import NotRescorable
 from api.results.rescoring.files import fetch_files
 from api.results.rescoring.process import search_all
@@ -43,11 +44,13 @@ def search_run(
 
     Raises:
         RunNotFound: the project has no such run.
+        ArtifactRemoved: retention has removed the rollouts.
         NotRescorable: the scope has no rollout, or too many.
         RescoringBusy: other rollouts are being searched or replayed.
     """
     with database.transaction() as session:
         run = runs.get_run(session, project_id, run_id)
+        require_trajectories(run)
         files, num_present = _rollouts(session, run, scope)
     results: Sequence[Mapping[str, Any]] = ()
     version = PATTERNS_VERSION

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, ScalarSelect, func, select
 from sqlalchemy.orm import Session
 
 from api.runs.queue_class import is_waiting
 from api.runs.status import TERMINAL, WAITING, RunStatus
-from api.tables import DatasetVersion, Run
+from api.tables import DatasetVersion, DeletedRun, Run
 from api.tables.access.errors import QuotaExceeded
 from api.tables.access.quotas import lock_quotas, quotas_of
 
@@ -24,18 +24,22 @@ BUSY = tuple(s.value for s in RunStatus if s not in WAITING | TERMINAL | {RunSta
 def refuse_submission(session: Session, project_id: str, *, now: datetime) -> None:
     """Raise QuotaExceeded if the project may not submit another run now."""
     limits = lock_quotas(session, project_id).limits
-    num_waiting = _count(session, project_id, is_waiting(), up_to=limits["queued_runs"])
-    if num_waiting >= limits["queued_runs"]:
+    most_waiting, most_recent = limits["queued_runs"], limits["submissions_per_hour"]
+    # After the lock: a statement does not see what was committed while it waited.
+    waiting = _number(project_id, is_waiting(), up_to=most_waiting)
+    recent = _number(project_id, _is_recent(now), up_to=most_recent)
+    recent_deleted = _number_deleted(project_id, now=now)
+    num_waiting, num_recent = session.execute(select(waiting, recent + recent_deleted)).one()
+    if num_waiting >= most_waiting:
         raise QuotaExceeded(
-            f"The project's quota of {limits['queued_runs']} queued runs is used up: wait until one"
-            " starts, cancel one, or ask the operator for more.",
+            f"The project's quota of {most_waiting} queued runs is used up: wait until one starts,"
+            " cancel one, or ask the operator for more.",
             retry_after_s=QUEUE_RETRY_S,
         )
-    most = limits["submissions_per_hour"]
-    if _count(session, project_id, _is_recent(now), up_to=most) >= most:
+    if num_recent >= most_recent:
         raise QuotaExceeded(
-            f"The project's quota of {limits['submissions_per_hour']} submissions per hour is used"
-            " up: submit later, or ask the operator for more.",
+            f"The project's quota of {most_recent} submissions per hour is used up: submit later,"
+            " or ask the operator for more.",
             retry_after_s=_until_one_is_old(session, project_id, now=now),
         )
 
@@ -61,21 +65,32 @@ def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, 
     return {
         "queued_runs": _count(session, project_id, is_waiting()),
         "running_runs": _count(session, project_id, Run.status.in_(BUSY)),
-        "submissions_per_hour": _count(session, project_id, _is_recent(now)),
+        "submissions_per_hour": _count(session, project_id, _is_recent(now))
+        + (session.scalar(select(_number_deleted(project_id, now=now))) or 0),
         "dataset_bytes": int(stored or 0),
     }
 
 
-def _count(
-    session: Session,
-    project_id: str,
-    condition: ColumnElement[bool],
-    *,
-    up_to: int | None = None,
-) -> int:
-    """Return how many runs of the project meet the condition; stop counting at `up_to`."""
+def _count(session: Session, project_id: str, condition: ColumnElement[bool]) -> int:
+    """Return how many runs of the project meet the condition."""
+    return session.scalar(select(_number(project_id, condition))) or 0
+
+
+def _number(
+    project_id: str, condition: ColumnElement[bool], *, up_to: int | None = None
+) -> ScalarSelect[int]:
+    """Return the number of the project's runs that meet the condition, counted up to `up_to`."""
     which = select(Run.id).where(Run.project_id == project_id, condition).limit(up_to)
-    return session.scalar(select(func.count()).select_from(which.subquery())) or 0
+    return select(func.count()).select_from(which.subquery()).scalar_subquery()
+
+
+def _number_deleted(project_id: str, *, now: datetime) -> ScalarSelect[int]:
+    """Return the number of runs that were submitted and deleted within the last hour."""
+    since = now - HOUR
+    # They were deleted since then too, by which the index finds them.
+    deleted = (DeletedRun.created_at > since) & (DeletedRun.submitted_at > since)
+    query = select(func.count()).where(DeletedRun.project_id == project_id, deleted)
+    return query.scalar_subquery()
 
 
 def _is_recent(now: datetime) -> ColumnElement[bool]:

@@ -40,6 +40,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "campaigns": frozenset({"name"}),
     "dataset_exclusions": frozenset({"scope", "key", "reason", "expires_at"}),
     "dataset_versions": frozenset({"number", "digest"}),
+    "deleted_runs": frozenset({"name", "reason"}),
     "experiments": frozenset({"key", "parent_id"}),
     "guard_trips": frozenset({"guard", "acknowledged_at"}),
     "issues": frozenset({"title", "severity", "resolution", "closed_at"}),
@@ -235,6 +236,25 @@ def record_refusal(
             target=identity,
             request_id=origin.request_id,
             changes=[change | {"after": after}],
+        )
+    )
+
+
+def record_deletion(
+    session: Session, *, project_id: str, actor: str, change: dict[str, Any]
+) -> None:
+    """Record that nothing is left of what `actor` had requested to delete."""
+    session.add(
+        AuditRecord(
+            id=new_id("aud"),
+            project_id=project_id,
+            actor=actor,
+            key_id=None,
+            person_id=None,
+            route="worker removals.sweep",
+            target=change["id"],
+            request_id="",
+            changes=[change],
         )
     )
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from hillclimb.protocol.spec_problems import SpecProblem
+
 
 class IdentityError(Exception):
     """Base class of the errors of access."""
@@ -35,6 +39,14 @@ class ProjectNotFound(IdentityError):
     """The caller sees no such project."""
 
 
+class ProjectInUse(IdentityError):
+    """The project cannot be deleted; `problems` name what is in the way."""
+
+    def __init__(self, message: str, problems: Sequence[SpecProblem]) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
 class ProjectExists(IdentityError):
     """Another project has this name."""
 
@@ -56,7 +68,11 @@ class RateExceeded(LimitReached):
 
 
 class TooManyStreams(LimitReached):
-    """The key has too many streams of events open."""
+    """The key or its project has too many streams of events open."""
+
+
+class StreamsBusy(LimitReached):
+    """The process has as many streams of events open as it serves."""
 
 
 class QuotaExceeded(LimitReached):

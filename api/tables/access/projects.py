@@ -36,7 +36,7 @@ def list_projects(
     session: Session, caller: Principal, *, after: str | None, limit: int
 ) -> Sequence[Project]:
     """Return projects by id, behind `after`: all of them for the operator, else the caller's."""
-    query = select(Project)
+    query = select(Project).where(Project.deleting_at.is_(None))
     if Scope.OPERATOR.value not in caller.scopes:
         query = query.where(Project.id == caller.project_id)
     if after is not None:
@@ -45,8 +45,8 @@ def list_projects(
 
 
 def get_project(session: Session, project_id: str) -> Project:
-    """Return a project; raises ProjectNotFound."""
+    """Return a project; raises ProjectNotFound also for one that was deleted."""
     project = session.get(Project, project_id)
-    if project is None:
+    if project is None or project.deleting_at is not None:
         raise ProjectNotFound(f"There is no project {project_id!r}.")
     return project

@@ -30,17 +30,25 @@ class Quotas:
 
 def quotas_of(session: Session, project_id: str) -> Quotas:
     """Return the quotas of a project."""
-    row = session.get(ProjectQuota, project_id)
-    own = {name: getattr(row, name) for name in DEFAULTS} if row is not None else {}
-    chosen = {name: limit for name, limit in own.items() if limit is not None}
-    return Quotas(limits={**DEFAULTS, **chosen}, defaults=frozenset(DEFAULTS) - chosen.keys())
+    return _quotas(session.get(ProjectQuota, project_id))
 
 
 def lock_quotas(session: Session, project_id: str) -> Quotas:
     """Return the quotas, and serialize what they limit until the transaction ends."""
-    row = select(Project.id).where(Project.id == project_id).with_for_update(key_share=True)
-    session.execute(row)
-    return quotas_of(session, project_id)
+    row = (
+        select(ProjectQuota)
+        .select_from(Project)
+        .outerjoin(ProjectQuota, ProjectQuota.project_id == Project.id)
+        .where(Project.id == project_id)
+        .with_for_update(of=Project, key_share=True)
+    )
+    return _quotas(session.scalar(row))
+
+
+def _quotas(row: ProjectQuota | None) -> Quotas:
+    own = {name: getattr(row, name) for name in DEFAULTS} if row is not None else {}
+    chosen = {name: limit for name, limit in own.items() if limit is not None}
+    return Quotas(limits={**DEFAULTS, **chosen}, defaults=frozenset(DEFAULTS) - chosen.keys())
 
 
 def set_quotas(

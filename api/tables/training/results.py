@@ -142,6 +142,9 @@ class Eval(Base):
     at: Mapped[datetime]
     stopped_early: Mapped[dict[str, Any] | None]
     """`hillclimb.protocol.events.EarlyStop`; null for a complete evaluation."""
+    counts: Mapped[list[Any] | None] = mapped_column(JSONB, deferred=True)
+    """Of each task, what `api.results.evals.store.COUNTS` names, by `pass_threshold`; null where
+    they are counted from the outcomes at each read, as those of evaluations before 1032 are."""
 
 
 class ComputeRecord(Base):

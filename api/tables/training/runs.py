@@ -41,6 +41,10 @@ class Run(Created, Base):
             "created_at",
             postgresql_where=text("origin IS NULL"),
         ),
+        Index("ix_runs_ended_at", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
+        Index(
+            "ix_runs_deleting_at", "deleting_at", postgresql_where=text("deleting_at IS NOT NULL")
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -112,6 +116,14 @@ class Run(Created, Base):
     started_at: Mapped[datetime | None]
     """When the first trainer had started."""
     ended_at: Mapped[datetime | None]
+    deleting_at: Mapped[datetime | None]
+    """When its deletion was requested: from then on no query returns it, but the worker's, which
+    deletes what it has (`api.tables.training.deleted`)."""
+    trajectories_removed_at: Mapped[datetime | None]
+    token_values_removed_at: Mapped[datetime | None]
+    metrics_sampled_at: Mapped[datetime | None]
+    """When retention removed the files of its rollouts, those of its tokens' values, and all but
+    some points of its training metrics (`worker.runs.removal.retention`)."""
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
 
 

@@ -136,15 +136,23 @@ class S3Store:
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """Return the keys under a prefix, sorted."""
+        return tuple(self.sizes(prefix))
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """Return the sizes (bytes) of the blobs under a prefix by key, as the listing has them."""
         start = self._key(prefix) if prefix else self._prefix
         cut = len(self._prefix) + 1 if self._prefix else 0
-        keys = (
-            item["Key"]
+        items = (
+            (item["Key"], int(item["Size"]))
             for page in self._service.pages("list_objects_v2", start, _NEXT_KEYS)
             for item in page.get("Contents", ())
         )
-        inside = (key for key in keys if not start or key == start or key.startswith(f"{start}/"))
-        return tuple(sorted(key[cut:] for key in inside if key[cut:] != PROBE))
+        inside = (
+            (key[cut:], size)
+            for key, size in items
+            if not start or key == start or key.startswith(f"{start}/")
+        )
+        return dict(sorted((key, size) for key, size in inside if key != PROBE))
 
     def delete_prefix(self, prefix: str) -> int:
         """Delete every blob under a prefix, many per request, and its unfinished uploads."""

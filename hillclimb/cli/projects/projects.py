@@ -14,7 +14,7 @@ QUOTA = click.IntRange(min=0)
 
 @main.group()
 def projects() -> None:
-    """Create and list projects, and set their quotas, as the operator."""
+    """Create, list and delete projects, and set their quotas, as the operator."""
 
 
 @projects.command("create")
@@ -46,6 +46,27 @@ def list_projects(*, limit: int, after: str | None, as_json: bool) -> None:
     print_table(table(("name", "id", "created"), rows))
     if page.has_more:
         print_text(f"more: hillclimb projects list --after {page.data[-1].id}", style="dim")
+
+
+@projects.command("delete")
+@click.argument("project_id", metavar="PROJECT")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@command
+def delete(*, project_id: str, yes: bool, as_json: bool) -> None:
+    """Delete PROJECT (its id) with its runs, datasets, secrets, keys and members, for good.
+
+    Refused while one of its runs or clusters has not ended. Its audit log stays.
+    """
+    if not yes:
+        click.confirm(f"Delete project {project_id} with everything in it?", abort=True, err=True)
+    with connect() as client:
+        deleted = client.access.delete_project(project_id)
+    if as_json:
+        print_json(deleted)
+    else:
+        print_text(
+            f"project {deleted.name} ({deleted.id}) is deleted; its files go in the background"
+        )
 
 
 @projects.command("quotas")

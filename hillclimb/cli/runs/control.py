@@ -1,4 +1,4 @@
-"""`cancel`, `pause`, `resume`, `pull`: act on a run."""
+"""`cancel`, `pause`, `resume`, `delete`, `pull`: act on a run."""
 
 from __future__ import annotations
 
@@ -73,6 +73,28 @@ def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
         print_json(run)
     else:
         out.print(f"{run.id} {run.status}")
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@command
+def delete(*, run_id: str, yes: bool, as_json: bool) -> None:
+    """Delete RUN, which has ended, with its checkpoints, rollouts, logs and figures, for good.
+
+    An admin may, and whoever submitted it. Refused while another run, an experiment or an issue
+    needs it.
+    """
+    with connect() as client:
+        if not yes:
+            run = client.run(run_id)
+            question = f"Delete {run.name} ({run.id}) with all its checkpoints and figures?"
+            click.confirm(question, abort=True, err=True)
+        deleted = client.delete(run_id)
+    if as_json:
+        print_json(deleted)
+    else:
+        print_text(f"{deleted.id} ({deleted.name}) is deleted; its files go in the background")
 
 
 @main.command()

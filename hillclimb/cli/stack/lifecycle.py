@@ -42,13 +42,20 @@ def say(line: str) -> None:
 @click.option("--detach", is_flag=True, help="Return once all services are ready.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of the API and run pages.")
 @click.option(
+    "--api-processes", type=click.IntRange(1, 64), help="Processes of the API, one for each core."
+)
+@click.option(
     "--with-sky", is_flag=True, help="Also start SkyPilot's API server, for runs on clouds."
 )
 @command
-def up(*, detach: bool, port: int | None, with_sky: bool, as_json: bool) -> None:
+def up(
+    *, detach: bool, port: int | None, api_processes: int | None, with_sky: bool, as_json: bool
+) -> None:
     """Start PostgreSQL, Valkey, API, worker, beat and a runner; Ctrl-C stops them all."""
     options = read_options()
     options = options if port is None else replace(options, api_port=port)
+    if api_processes is not None:
+        options = replace(options, api_processes=api_processes)
     options = replace(options, with_sky=options.with_sky or with_sky)
     try:
         if not detach:

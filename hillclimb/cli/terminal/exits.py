@@ -30,7 +30,7 @@ class Exit(IntEnum):
     REFUSED = 6
     """The service refused the request: invalid spec, wrong state, missing permission."""
     NOT_FOUND = 7
-    """The run, checkpoint or rollout does not exist."""
+    """The run, checkpoint or rollout does not exist, or was deleted."""
     RUN_PAUSED = 8
     """The watched run is paused until a user resumes it."""
     NOTHING_LEARNED = 9
@@ -50,7 +50,7 @@ RUN_STATUS_EXIT = {
 def exit_for(error: Exception) -> Exit:
     """Return the exit code of an error."""
     if isinstance(error, ApiProblem):
-        return Exit.NOT_FOUND if error.status == 404 else Exit.REFUSED
+        return Exit.NOT_FOUND if error.status in (404, 410) else Exit.REFUSED
     if isinstance(error, NoCheckpoint | RunUnknown):
         return Exit.NOT_FOUND
     if isinstance(error, ApiUnreachable | NotConfigured):

@@ -89,6 +89,7 @@ class AsyncClient(AsyncPart):
     annotate = AsyncMethod(Client.annotate)
     budget = AsyncMethod(Client.budget)
     cancel = AsyncMethod(Client.cancel)
+    delete = AsyncMethod(Client.delete)
     capsule = AsyncIteration(Client.capsule)
     checkpoint = AsyncMethod(Client.checkpoint)
     checkpoint_file = AsyncIteration(Client.checkpoint_file)

@@ -114,6 +114,7 @@ class AsyncProjectAccess(AsyncPart):
     audit = AsyncMethod(ProjectAccess.audit)
     create_key = AsyncMethod(ProjectAccess.create_key)
     create_project = AsyncMethod(ProjectAccess.create_project)
+    delete_project = AsyncMethod(ProjectAccess.delete_project)
     keys = AsyncMethod(ProjectAccess.keys)
     members = AsyncMethod(ProjectAccess.members)
     projects = AsyncMethod(ProjectAccess.projects)

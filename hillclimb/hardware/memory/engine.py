@@ -19,7 +19,8 @@ CONTEXT_BYTES = 0.5 * GIB
 """Assumed, not measured: CUDA's context, which exists before vLLM checks that its share is free
 (vLLM 0.32, `request_memory`)."""
 MIN_BATCHED_TOKENS = 8192
-"""Minimum of `max_num_batched_tokens`; prompts are computed in one pass."""
+"""Tokens of one pass (`max_num_batched_tokens`), unless more requests than that are decoded: longer
+prompts are computed in parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class EngineMemory:
         """Everything but the cache."""
         parts, size = self.engine.tensor_parallel_size, self.dtype_bytes
         number = self.shape.num_parameters
-        tokens = max(self.max_sequence_length, MIN_BATCHED_TOKENS)
+        tokens = max(self.max_concurrent, MIN_BATCHED_TOKENS)
         width = 3 * size * (self.shape.hidden_size + self.shape.intermediate_size // parts)
         scores = 12 * self.max_concurrent * self.shape.vocab_size
         return (
@@ -56,7 +57,7 @@ class EngineMemory:
                 size * number / parts,
                 f"{size} B x {count(number)} parameters / {parts} (engine.tensor_parallel_size)",
             ),
-            Term("its largest prompt", tokens * width, f"{tokens} tokens x {width} B"),
+            Term("its largest pass", tokens * width, f"{tokens} tokens x {width} B"),
             Term(
                 "scores over the vocabulary",
                 scores,

@@ -90,7 +90,7 @@ class LearnerMemory:
             self._phase("the head's scores", *self._head_scores()),
             self._phase("the head's gradient", *self._head_backward()),
             self._phase("reducing the gradients of embedding and head", *self._root_reduction()),
-            self._phase("the optimizer's step", *self._optimizer_step()),
+            # The optimizer's step is one kernel per tensor and needs no memory of its own.
             self._phase("exporting the weights", *self._weight_export()),
         )
 
@@ -149,7 +149,8 @@ class LearnerMemory:
 
         Source: the saved tensors of transformers 5.19's `Qwen3DecoderLayer`, one by one. The norms
         compute in float32: input and output there (4 D + b D each, twice) and their result (b D);
-        the same for queries and keys (4 + b per number, and b rotated); values b U; attention's
+        the same for queries and keys (4 + b per number, and b rotated; families without norms of
+        heads keep what is rotated alone); values b U; attention's
         output b W, again as the output projection's input, and 4 B per head; the MLP's gate, its
         silu, up, and their product: 4 b I. In float32 the conversions make no copies of their own.
         """
@@ -157,7 +158,7 @@ class LearnerMemory:
         width, kv = shape.query_width, shape.kv_width
         per_norm = 4 + size if size == 2 else 8
         norms = 2 * (per_norm + size) * shape.hidden_size
-        heads = (per_norm + size) * (width + kv) + size * kv
+        heads = (per_norm * shape.has_head_norms + size) * (width + kv) + size * kv
         attention = 2 * size * width + 4 * shape.num_heads
         return norms + heads + attention + 4 * size * shape.intermediate_size
 
@@ -256,14 +257,6 @@ class LearnerMemory:
         how = f"{per_parameter} B x {count(number)} parameters, and 4 B of them / {self.num_ranks}"
         added = per_parameter * number + 4 * number / self.num_ranks
         return (Term("weights, gradients and their float32 copies", added, how),)
-
-    def _optimizer_step(self) -> tuple[Term, ...]:
-        """Return the roots of all second moments, which `_multi_tensor_adamw` computes at once."""
-        if not self.on_gpu or self.learner.cpu_offload:
-            return ()
-        number = self.num_trained
-        how = f"4 B x {count(number)} trained parameters / {self.num_ranks} ranks"
-        return (Term("roots of the second moments", 4 * number / self.num_ranks, how),)
 
     def _weight_export(self) -> tuple[Term, ...]:
         """Return the gathered tensor and the chunks of `trainer.learners.model.export`."""

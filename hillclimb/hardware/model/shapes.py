@@ -6,13 +6,9 @@ V vocabulary.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-_HUB = re.compile(r"hf:Qwen/(Qwen3-[\w.]+?)(-Base)?@[0-9a-f]{40}")
-_BUILTIN = "builtin:tiny-qwen3-"
 
 
 class UnknownShape(Exception):
@@ -21,7 +17,7 @@ class UnknownShape(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Shape of a Qwen3; all fields are counts."""
+    """Shape of a dense decoder; all fields are counts."""
 
     num_layers: int
     hidden_size: int
@@ -34,6 +30,10 @@ class ModelShape:
     """True if the output head is the embedding."""
     num_positions: int | None = None
     """Longest sequence (tokens) without `model.rope`; None if unknown."""
+    has_head_norms: bool = True
+    """Queries and keys are normalised per head, as in Qwen3."""
+    has_projection_biases: bool = False
+    """Queries, keys and values have biases, as in Qwen2.5."""
 
     @property
     def query_width(self) -> int:
@@ -47,13 +47,16 @@ class ModelShape:
 
     @property
     def layer_parameters(self) -> int:
-        """One layer: D Q H + 2 D K H + Q H D of attention, 3 D I of the MLP, 2 D + 2 H of norms.
+        """One layer: D Q H + 2 D K H + Q H D of attention, 3 D I of the MLP, 2 D of norms.
 
-        Source: `Qwen3DecoderLayer` of transformers 5.19, no biases.
+        And 2 H of norms of heads, or Q H + 2 K H of biases, where a family has them. Source: the
+        decoder layers of Qwen3, Qwen2 and Llama in transformers 5.19.
         """
         attention = 2 * self.hidden_size * (self.query_width + self.kv_width)
         mlp = 3 * self.hidden_size * self.intermediate_size
-        return attention + mlp + 2 * self.hidden_size + 2 * self.head_dim
+        norms = 2 * self.hidden_size + 2 * self.head_dim * self.has_head_norms
+        biases = (self.query_width + 2 * self.kv_width) * self.has_projection_biases
+        return attention + mlp + norms + biases
 
     @property
     def embedding_parameters(self) -> int:
@@ -88,32 +91,6 @@ class ModelShape:
         return 2 * self.num_layers * self.kv_width * dtype_bytes
 
 
-def _qwen3(layers: int, hidden: int, intermediate: int, heads: int, *, tied: bool) -> ModelShape:
-    return ModelShape(
-        num_layers=layers,
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_heads=heads,
-        num_kv_heads=8,
-        head_dim=128,
-        vocab_size=151_936,
-        is_tied=tied,
-        num_positions=40_960,
-    )
-
-
-KNOWN: dict[str, ModelShape] = {
-    "Qwen3-0.6B": _qwen3(28, 1024, 3072, 16, tied=True),
-    "Qwen3-1.7B": _qwen3(28, 2048, 6144, 16, tied=True),
-    "Qwen3-4B": _qwen3(36, 2560, 9728, 32, tied=True),
-    "Qwen3-8B": _qwen3(36, 4096, 12_288, 32, tied=False),
-    "Qwen3-14B": _qwen3(40, 5120, 17_408, 40, tied=False),
-    "Qwen3-32B": _qwen3(64, 5120, 25_600, 64, tied=False),
-}
-"""The dense models that Qwen publishes on the hub, by their public configs."""
-BASE_POSITIONS = 32_768
-"""Positions of the Base models, which have the same shapes."""
-
 TINY = ModelShape(
     num_layers=3,
     hidden_size=128,
@@ -128,40 +105,44 @@ TINY = ModelShape(
 """Both models shipped with Hillclimb."""
 
 
-def shape_of(source: str) -> ModelShape | None:
-    """Return the shape of `model.source`; None if only its config determines it."""
-    if source.startswith(_BUILTIN):
-        return TINY
-    named = _HUB.fullmatch(source)
-    shape = KNOWN.get(named[1]) if named else None
-    if shape is None or named is None or not named[2]:
-        return shape
-    return replace(shape, num_positions=BASE_POSITIONS)
+FAMILIES: Mapping[str, Mapping[str, bool]] = {
+    "qwen3": {"has_head_norms": True, "has_projection_biases": False},
+    "qwen2": {"has_head_norms": False, "has_projection_biases": True},
+    "llama": {"has_head_norms": False, "has_projection_biases": False},
+}
+"""Properties of the families that are trained, by `model_type`."""
 
 
 def shape_of_config(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape of a Hugging Face `config.json`.
 
     Raises:
-        UnknownShape: the architecture is not Qwen3, or a size is missing or invalid.
+        UnknownShape: the family is not trained here, or a size is missing or invalid.
     """
-    if config.get("model_type") != "qwen3":
+    family = FAMILIES.get(str(config.get("model_type")))
+    if family is None:
         raise UnknownShape(
-            "only Qwen3 is estimated, and this config is of model_type"
+            f"only {', '.join(FAMILIES)} are estimated, and this config is of model_type"
             f" {config.get('model_type')!r}"
         )
+    num_layers, hidden = _count(config, "num_hidden_layers"), _count(config, "hidden_size")
+    heads = _count(config, "num_attention_heads")
     return ModelShape(
-        num_layers=_count(config, "num_hidden_layers"),
-        hidden_size=_count(config, "hidden_size"),
+        num_layers=num_layers,
+        hidden_size=hidden,
         intermediate_size=_count(config, "intermediate_size"),
-        num_heads=_count(config, "num_attention_heads"),
+        num_heads=heads,
         num_kv_heads=_count(config, "num_key_value_heads"),
-        head_dim=_count(config, "head_dim"),
+        # Qwen3's is never that of the others: it has to say it.
+        head_dim=_count(config, "head_dim")
+        if "head_dim" in config or family["has_head_norms"]
+        else hidden // heads,
         vocab_size=_count(config, "vocab_size"),
         is_tied=bool(config.get("tie_word_embeddings", False)),
         num_positions=_count(config, "max_position_embeddings")
         if "max_position_embeddings" in config
         else None,
+        **family,
     )
 
 

@@ -145,6 +145,17 @@ class AttemptPayload(Payload):
     exit_code: int | None
 
 
+class RemovedPayload(Payload):
+    """The times at which retention removed parts of a run; null for a part that is complete."""
+
+    trajectories_removed_at: datetime | None
+    """Files of its rollouts: conversations, tokens, times."""
+    token_values_removed_at: datetime | None
+    """The learner's values of each token."""
+    metrics_sampled_at: datetime | None
+    """Training metrics, of which at most 1,000 points of each series stayed."""
+
+
 class RunPayload(RunSummary):
     """A run with its cost, queue position, attempts and spec."""
 
@@ -155,6 +166,8 @@ class RunPayload(RunSummary):
     queue: QueuePayload | None
     """Null unless the run waits for a slot."""
     attempts: list[AttemptPayload]
+    removed: RemovedPayload | None = None
+    """Parts that retention has removed; null for a run that is complete."""
     spec: dict[str, Any]
     """The resolved spec."""
 
@@ -164,6 +177,25 @@ class ForkPayload(RunPayload):
 
     config_diff: list[ConfigDifference]
     """Its spec (`b`) against the other run's (`a`), without name and lineage."""
+
+
+class DeletedRunPayload(Payload):
+    """The record of a deleted run."""
+
+    object: Literal["deleted_run"] = "deleted_run"
+    id: str
+    name: str
+    deleted_by: str
+    reason: str
+    """`request`, `retention` or `project`."""
+    created_at: datetime
+    """When the deletion was requested; from then on no request reaches the run."""
+    completed_at: datetime | None
+    """When none of its rows and files was left; null while they are being deleted."""
+    num_rows: int
+    """Rows deleted so far."""
+    num_bytes: int
+    """Bytes deleted so far from the blob store."""
 
 
 class RunList(Payload):

@@ -70,8 +70,13 @@ class EnvironmentSpec(Section):
     """Grade of a rollout that reaches `max_turns`, `rollout.max_generate_length` or
     `rollout.max_input_length` before its policy is done. `verifier`: the state is graded as it is,
     with partial rewards if they are on. `zero`: 0, whatever the state. null: `verifier` for the
-    provider `fleet`, whose own client grades such episodes, `zero` for the others. A policy that
-    uses up its time is graded 0 in any case."""
+    provider `fleet`, whose own client grades such episodes, `zero` for the others. For one that
+    ran out of time see `grade_late`."""
+    grade_late: Literal["ungraded", "zero"] = "ungraded"
+    """Grade of a rollout whose turn or trajectory ran out of time while the policy was sampled.
+    `ungraded`: none, so it teaches nothing and shows in the coverage. A policy is answerable for
+    its tokens, which have limits of their own; how fast they come is up to the engines and to who
+    shares them. `zero`: 0."""
     call_timeout_s: Seconds = 30.0
     """Deadline of one tool call (seconds); exceeding it is an infra error."""
     reset_timeout_s: Seconds | None = None

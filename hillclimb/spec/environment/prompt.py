@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from hillclimb.spec.section import Section
+from pydantic import model_validator
+
+from hillclimb.spec.section import Section, reject_unused
 
 
 class PromptSpec(Section):
@@ -14,3 +16,13 @@ class PromptSpec(Section):
     """`hillclimb`: our own prompt and rules. `skyrl`: the system message of SkyRL's Fleet
     environment and its rules for calls, ends, answers and grades, for policies that were trained or
     prompted there; a turn ends at `</tool_call>` (docs/prompts.md)."""
+    version: Literal["1", "2"] = "1"
+    """Order of the lines of `hillclimb`. `1`: the task's date and variables before the tools, as
+    the shipped models were trained. `2`: role, tools and instructions first, so that engines
+    compute them once for all tasks of an environment; for large models, whose lists of tools have
+    thousands of tokens."""
+
+    @model_validator(mode="after")
+    def _version_is_read(self) -> Self:
+        reject_unused(self, ("version",), only=("style", "hillclimb"))
+        return self

@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 from hillclimb.spec.section import Section, reject_unused
 
 Ratio = Annotated[float, Field(gt=0.0, le=1e4)]
+LARGEST_GSPO_CLIP = 0.02
+"""Largest clip of a sequence's mean ratio: fifty times the paper's, and still far below PPO's."""
 
 
 class CispoSpec(Section):
@@ -123,7 +125,11 @@ class AlgorithmSpec(Section):
     """Reduction over a mini-batch, independent of micro-batches. `token_mean`: every token weighs
     the same; `sequence_mean`: every rollout weighs the same; `seq_mean_token_sum_norm`: a rollout's
     tokens are summed and divided by rollout.max_sequence_length, then averaged over rollouts (Dr.
-    GRPO). Rollouts without a gradient are not counted."""
+    GRPO). `normalize_by` says which rollouts count."""
+    normalize_by: Literal["gradient", "batch"] = "gradient"
+    """Rollouts that the loss of a mini-batch is divided by. `gradient`: those that teach something,
+    so that a step moves the policy as far with few of them as with many. `batch`: all that have a
+    grade, as DAPO's and SkyRL's means do: a step moves less where groups score alike."""
     use_kl_loss: bool = False
     """Add the KL divergence from the policy that `model.source` names to the loss. Rollouts of
     groups in which all score the same are skipped here too. A checkpoint that was trained with
@@ -172,3 +178,22 @@ class AlgorithmSpec(Section):
                 raise ValueError(
                     f"policy_loss_type cispo does not read {key}: set cispo.cispo_{key} instead"
                 )
+
+
+def refuse_clips_never_reached(algorithm: AlgorithmSpec) -> None:
+    """Refuse clips of `gspo` that its ratio never reaches: nothing would bound an update.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    if algorithm.policy_loss_type != "gspo":
+        return
+    for key in ("eps_clip_low", "eps_clip_high"):
+        value = getattr(algorithm, key)
+        if value > LARGEST_GSPO_CLIP:
+            raise ValueError(
+                f"policy_loss_type gspo has one ratio per sequence, a geometric mean that stays"
+                f" within a few thousandths of 1, and {key} {value:g} would never clip it: set it"
+                f" to {LARGEST_GSPO_CLIP:g} or less (the paper: eps_clip_low 3e-4, eps_clip_high"
+                " 4e-4)"
+            )

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from hillclimb.spec.section import Section, reject_unused
 
+Transport = Literal["auto", "shm", "disk", "lora", "ipc", "nccl"]
+
 
 class EngineSpec(Section):
     """The inference engine that samples rollouts: its type, precision, memory and copies."""
@@ -18,12 +20,12 @@ class EngineSpec(Section):
     else torch; the event `trainer.started` names the one in use."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of sampling; bfloat16 needs vLLM."""
-    weight_transport: Literal["auto", "shm", "disk", "lora", "ipc", "nccl"] = "auto"
+    weight_transport: Transport = "auto"
     """Transport of weights from the learner to vLLM: `shm` a file in shared memory, `disk` a file
     in the run's directory, `lora` only the adapter, by shared memory (needs `learner.lora` and
     `type` vllm). `ipc`: each engine shares a GPU with a rank of the learner and reads its memory.
-    `nccl`: broadcast to engines on separate GPUs. `auto`: shm. The torch engine in the trainer's
-    process reads them from memory."""
+    `nccl`: broadcast to engines on separate GPUs. `auto`: nccl (lora with `learner.lora`) on GPUs
+    with `type` vllm, else shm. The torch engine in the trainer's process reads them from memory."""
     kv_cache_gib: Annotated[int, Field(ge=1, le=1024)] = 1
     """Memory of vLLM's KV cache on a CPU (GiB)."""
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
@@ -32,13 +34,22 @@ class EngineSpec(Section):
     """GPUs per copy of the model (count); more than one was never run and needs
     `experimental: true`."""
     data_parallel_size: Annotated[int, Field(ge=1, le=256)] = 1
-    """Copies of the engine, each in its own process with its own GPUs; rollouts of one task stay on
-    one copy."""
+    """Copies of the engine, each in its own process with its own GPUs. Rollouts of one task stay on
+    one copy, the one with the fewest unfinished rollouts when the first of them begins."""
 
     @property
     def is_direct(self) -> bool:
         """Tell whether weights go from process to process without being stored."""
         return self.weight_transport in ("ipc", "nccl")
+
+    def transport_between_gpus(self, *, has_adapter: bool) -> Transport:
+        """Return the transport of a learner and engines on GPUs: `auto` decided, any other kept.
+
+        Not `ipc`: engines and ranks would share GPUs, which only the spec can decide.
+        """
+        if self.weight_transport != "auto" or self.type != "vllm":
+            return self.weight_transport
+        return "lora" if has_adapter else "nccl"
 
     @model_validator(mode="after")
     def _transports_need_vllm(self) -> Self:

@@ -380,6 +380,21 @@ def test_the_time_does_not_grow_with_the_points_between(
 BLOCKS = "SELECT idx_blks_hit + idx_blks_read FROM pg_statio_user_tables WHERE relname = 'metrics'"
 
 
+def test_more_points_than_an_answer_has_are_refused_with_what_to_send(
+    story: Story, served: Served, long_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.results.metrics.MAX_POINTS", 1000)
+    path = f"/v1/runs/{long_run}/metrics"
+    with served.client() as client:
+        assert len(client.get(path, params={"names": "loss"}).json()["data"][0]["points"]) == 1000
+        for query in ({}, {"max_points": 500}, {"names": "loss", "max_points": 1001}):
+            refused = client.get(path, params=query)
+            assert (refused.status_code, refused.json()["code"]) == (422, "too_many_points")
+            assert "over 1,000 points: send `max_points`" in refused.json()["detail"]
+        for query in ({"max_points": 300}, {"from_step": 900}):
+            assert client.get(path, params=query).status_code == 200
+
+
 def test_the_route_takes_the_number(story: Story, served: Served, long_run: str) -> None:
     path = f"/v1/runs/{long_run}/metrics"
     with served.client() as client:

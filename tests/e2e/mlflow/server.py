@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,15 @@ def pairs(run: dict[str, Any], kind: str) -> dict[str, str]:
 
 
 @contextmanager
-def mlflow_server(state: Path) -> Iterator[MlflowStore]:
-    """Serve on loopback from a database file in `state`."""
+def mlflow_server(state: Path, database: str = "") -> Iterator[MlflowStore]:
+    """Serve on loopback from the database at that address, or from a file of its own in `state`."""
     state.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
         *(str(PYTHON), "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)),
-        *("--backend-store-uri", f"sqlite:///{state}/mlflow.db", "--workers", "1"),
+        *("--backend-store-uri", database or f"sqlite:///{state}/mlflow.db", "--workers", "1"),
         *("--artifacts-destination", str(state / "artifacts")),
     ]
     quiet = {
@@ -87,17 +87,18 @@ def mlflow_server(state: Path) -> Iterator[MlflowStore]:
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        _wait(process, url)
+        _wait(process, url, state / "server.log")
         yield MlflowStore(url)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         process.wait(STOP_S)
 
 
-def _wait(process: subprocess.Popen[bytes], url: str) -> None:
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        assert process.poll() is None, "the server ended: see server.log"
+        assert process.poll() is None, log.read_text()[-2000:]
         try:
             if httpx.get(f"{url}/health", timeout=5.0).is_success:
                 return

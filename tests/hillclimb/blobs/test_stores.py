@@ -66,9 +66,11 @@ def test_put_if_absent_stores_once(fair_store: BlobStore) -> None:
 
 
 def test_a_prefix_covers_whole_segments_only(store: BlobStore) -> None:
-    for key in ("a/b/1", "a/b/2/3", "a/bc/4", "z"):
-        store.put(key, b"")
+    for size, key in enumerate(("a/b/1", "a/b/2/3", "a/bc/4", "z")):
+        store.put(key, b"x" * size)
     assert store.list("a/b") == ("a/b/1", "a/b/2/3")
+    assert list(store.sizes("a/b").items()) == [("a/b/1", 0), ("a/b/2/3", 1)]
+    assert list(store.sizes("").items())[2:] == [("a/bc/4", 2), ("z", 3)]
     assert store.list("") == ("a/b/1", "a/b/2/3", "a/bc/4", "z")
     assert store.delete_prefix("a/b") == 2
     assert store.list("a") == ("a/bc/4",)

@@ -36,6 +36,7 @@ def run_json(**changes: Any) -> dict[str, Any]:
         "ended_at": None,
         "cost": None,
         "queue": None,
+        "removed": None,
         "attempts": [],
         "tags": [],
         "links": {},

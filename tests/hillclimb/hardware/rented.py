@@ -35,6 +35,7 @@ def qwen3_8b(*candidates: dict[str, Any], length: int = 65_536, **sections: Any)
             "max_generate_length": 8192,
             "max_sequence_length": length,
         },
+        "optimizer": {"lr": 1e-6},
         "learner": {
             "policy_dtype": "bfloat16",
             "activation_checkpointing": True,

@@ -8,7 +8,7 @@ from hillclimb.hardware.estimate import estimate
 from hillclimb.hardware.memory.arithmetic import GIB, Term, largest
 from hillclimb.hardware.memory.engine import EngineMemory
 from hillclimb.hardware.memory.learner import LearnerMemory
-from hillclimb.hardware.model.shapes import KNOWN
+from hillclimb.hardware.model.published import KNOWN
 from hillclimb.hardware.plan import hardware_plan
 from hillclimb.spec.run import RunSpec
 from tests.fixtures.factories import make_spec
@@ -120,7 +120,7 @@ def test_what_would_make_it_fit_is_said() -> None:
 
 
 def test_one_change_is_enough_where_engines_are_apart_already() -> None:
-    apart = qwen3_8b(H100X4, engine={"data_parallel_size": 2}, placement={"learner_ranks": 2})
+    apart = qwen3_8b(H100X4, engine={"data_parallel_size": 3}, placement={"learner_ranks": 1})
     plan = hardware_plan(apart)
     assert plan is not None
     words = plan.candidates[0].suggestions
@@ -146,7 +146,7 @@ def test_an_engine_that_cannot_hold_one_rollout_does_not_start() -> None:
     assert "the engine's cache cannot hold one rollout of 65536 tokens" in found.problems[0]
 
 
-def test_the_cache_is_what_weights_and_prompts_leave() -> None:
+def test_the_cache_is_what_weights_and_the_largest_pass_leave() -> None:
     spec = qwen3_8b()
     engine = EngineMemory(
         shape=KNOWN["Qwen3-8B"],
@@ -155,11 +155,22 @@ def test_the_cache_is_what_weights_and_prompts_leave() -> None:
         max_concurrent=96,
         gpu_gib=79,
     )
-    prompt = 65_536 * 3 * 2 * (4096 + 12_288)
+    prompt = 8192 * 3 * 2 * (4096 + 12_288)
     scores = 12 * 96 * 151_936
     left = 0.9 * 79 * GIB - 2 * PARAMETERS - prompt - scores - 1.5 * GIB
     assert engine.cache_bytes == pytest.approx(left)
     assert engine.full_sequences == pytest.approx(left / (147_456 * 65_536))
+
+
+def test_between_gpus_no_file_of_weights_is_in_the_machines_memory() -> None:
+    """What `auto` means there: a broadcast from GPU to GPU, in chunks."""
+    sizes = [
+        estimate(qwen3_8b(engine={"weight_transport": transport}), candidate(), 1).memory_gib
+        for transport in ("auto", "nccl", "shm")
+    ]
+    auto, nccl, shm = (size or 0.0 for size in sizes)
+    assert auto == nccl
+    assert auto < shm < auto + 2 * 2 * PARAMETERS / GIB
 
 
 def test_float32_on_a_gpu_holds_every_pair() -> None:

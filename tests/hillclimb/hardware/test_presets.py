@@ -151,3 +151,11 @@ def test_a_disk_that_is_rented_has_room_for_image_and_environment_beside_what_is
         assert each.estimate.free_disk_gib is not None
         if (rented := each.sized.disk_gb) is not None:
             assert rented - each.estimate.free_disk_gib >= 75
+
+
+@pytest.mark.parametrize("name", RENTED)
+def test_presets_for_gpus_correct_for_the_other_policy_and_do_not_wait_for_it(name: str) -> None:
+    """Engine and learner differ in bfloat16, and a synchronous step leaves either half idle."""
+    spec = RunSpec.model_validate(preset(name).spec)
+    assert spec.algorithm.off_policy_correction.tis_ratio_type == "token"
+    assert 1 <= spec.schedule.max_staleness_steps <= 2

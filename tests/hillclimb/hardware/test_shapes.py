@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hillclimb.hardware.model.shapes import KNOWN, TINY, UnknownShape, shape_of, shape_of_config
+from hillclimb.hardware.model.published import KNOWN, shape_of
+from hillclimb.hardware.model.shapes import TINY, UnknownShape, shape_of_config
 from tests.hillclimb.hardware.rented import QWEN3_8B
 
 ASSETS = Path(__file__).resolve().parents[3] / "assets"
@@ -29,6 +30,17 @@ def test_qwen3_8b_adds_up_by_hand() -> None:
         ("Qwen3-0.6B", 596_049_920),
         ("Qwen3-8B", 8_190_735_360),
         ("Qwen3-32B", 32_762_123_264),
+        ("Qwen2.5-0.5B", 494_032_768),
+        ("Qwen2.5-1.5B", 1_543_714_304),
+        ("Qwen2.5-3B", 3_085_938_688),
+        ("Qwen2.5-7B", 7_615_616_512),
+        ("Qwen2.5-14B", 14_770_033_664),
+        ("Qwen2.5-32B", 32_763_876_352),
+        ("Qwen2.5-72B", 72_706_203_648),
+        ("Llama-3.2-1B", 1_235_814_400),
+        ("Llama-3.2-3B", 3_212_749_824),
+        ("Llama-3.1-8B", 8_030_261_248),
+        ("Llama-3.1-70B", 70_553_706_496),
     ],
 )
 def test_totals_are_those_of_the_published_files(name: str, published: int) -> None:
@@ -67,6 +79,12 @@ def test_a_source_tells_its_shape_or_does_not() -> None:
     assert shape_of(QWEN3_8B.replace("8B@", "8B-Base@")) == base
     assert shape_of("builtin:tiny-qwen3-b") is TINY
     assert shape_of("s3://bucket/model") is None
+    commit = "a" * 40
+    assert shape_of(f"hf:meta-llama/Llama-3.1-8B-Instruct@{commit}") is KNOWN["Llama-3.1-8B"]
+    assert shape_of(f"hf:Qwen/Qwen2.5-7B-Instruct@{commit}") is KNOWN["Qwen2.5-7B"]
+    base = replace(KNOWN["Qwen2.5-7B"], num_positions=None)
+    assert shape_of(f"hf:Qwen/Qwen2.5-7B@{commit}") == base
+    assert shape_of(f"hf:somebody/Qwen2.5-7B-Instruct@{commit}") is None
     assert shape_of(QWEN3_8B.replace("Qwen3-8B", "Qwen3-30B-A3B")) is None
 
 
@@ -80,7 +98,8 @@ def test_the_shipped_models_have_the_shape_that_is_said(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"model_type": "llama"}, "model_type 'llama'"),
+        ({"model_type": "gemma3"}, "model_type 'gemma3'"),
+        ({"model_type": "llama"}, "num_hidden_layers is None"),
         ({"model_type": "qwen3"}, "num_hidden_layers is None"),
         ({"model_type": "qwen3", "num_hidden_layers": True}, "num_hidden_layers is True"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hillclimb.hardware.estimate import estimate
-from hillclimb.hardware.model.shapes import KNOWN
+from hillclimb.hardware.model.published import KNOWN
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
 from hillclimb.hardware.plan import hardware_plan
 from hillclimb.spec.training.engine import EngineSpec

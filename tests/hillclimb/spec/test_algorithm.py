@@ -12,6 +12,19 @@ from tests.fixtures.factories import make_spec
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"policy_loss_type": "gspo"}, "set loss_reduction to sequence_mean"),
+    (
+        {"policy_loss_type": "gspo", "loss_reduction": "sequence_mean"},
+        "eps_clip_low 0.2 would never clip it: set it to 0.02 or less",
+    ),
+    (
+        {
+            "policy_loss_type": "gspo",
+            "loss_reduction": "sequence_mean",
+            "eps_clip_low": 3e-4,
+            "eps_clip_high": 0.021,
+        },
+        "eps_clip_high 0.021 would never clip it",
+    ),
     ({"clip_ratio_c": 2.0}, 'read only where policy_loss_type is "dual_clip"'),
     ({"cispo": {"cispo_eps_clip_high": 2.0}}, 'read only where policy_loss_type is "cispo"'),
     ({"policy_loss_type": "cispo", "eps_clip_low": 0.1}, "set cispo.cispo_eps_clip_low instead"),
@@ -60,7 +73,12 @@ def test_a_setting_without_effect_is_refused(section: dict[str, Any], sentence: 
 @pytest.mark.parametrize(
     "section",
     [
-        {"policy_loss_type": "gspo", "loss_reduction": "sequence_mean", "eps_clip_high": 4e-4},
+        {
+            "policy_loss_type": "gspo",
+            "loss_reduction": "sequence_mean",
+            "eps_clip_low": 0.02,
+            "eps_clip_high": 4e-4,
+        },
         {"policy_loss_type": "dual_clip", "clip_ratio_c": 2.0},
         {"policy_loss_type": "cispo", "cispo": {"cispo_eps_clip_high": 4.0}},
         {"dynamic_sampling": {"type": "replace", "min_replace_ratio": 0.5}},

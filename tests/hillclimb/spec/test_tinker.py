@@ -28,7 +28,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": {"use_kl_loss": True}}, "set algorithm.use_kl_loss to false"),
     ({"algorithm": {"policy_loss_type": "dual_clip"}}, "to regular or cispo"),
     (
-        {"algorithm": {"policy_loss_type": "gspo", "loss_reduction": "sequence_mean"}},
+        {
+            "algorithm": {
+                "policy_loss_type": "gspo",
+                "loss_reduction": "sequence_mean",
+                "eps_clip_low": 3e-4,
+                "eps_clip_high": 4e-4,
+            }
+        },
         "no loss for policy_loss_type gspo",
     ),
     (

@@ -12,12 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from api.settings import Settings
+from api.tables.database import BESIDE_POOL, LARGEST_POOL
+from hillclimb.stack import plan as plans
 from hillclimb.stack.control import connection
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.plan import make_plan
 from hillclimb.stack.servers.probes import http_ready, log_says
-from hillclimb.stack.services import READ_BY, SECRETS, TABLE, services
+from hillclimb.stack.services import CLUSTER_PROCESSES, READ_BY, SECRETS, TABLE, services
 from hillclimb.stack.state.credentials import ensure_credentials
 from hillclimb.stack.state.directory import StateDirectory, find_state_directory
 from hillclimb.stack.state.records import ProcessRecord, ServiceRecord, StackRecord
@@ -53,6 +56,7 @@ def test_options_survive_the_way_through_the_environment(tmp_path: Path) -> None
     options = StackOptions(
         state_dir=tmp_path.resolve(),
         api_port=8711,
+        api_processes=3,
         postgres_port=0,
         valkey_port=6380,
         database_url="postgresql+psycopg://u:p@h/d",
@@ -71,6 +75,7 @@ def test_options_survive_the_way_through_the_environment(tmp_path: Path) -> None
     ("name", "value"),
     [
         ("HILLCLIMB_API_PORT", "eighty"),
+        ("HILLCLIMB_API_PROCESSES", "all"),
         ("DATABASE_URL", "postgresql://u:p@h/d"),
         ("HILLCLIMB_WITH_SKY", "perhaps"),
     ],
@@ -278,3 +283,26 @@ def test_each_service_gets_the_secrets_that_it_reads_and_no_other(
         assert READ_BY.get(spec.name, frozenset()) - {"HILLCLIMB_OWNER_DATABASE_URL"} <= given
     runner = specs[-1].environment
     assert runner["HILLCLIMB_RUNNER_TOKEN"] != "of-the-shell"
+
+
+def test_the_stacks_own_postgres_allows_what_the_pools_of_its_processes_add_up_to(
+    options: StackOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HILLCLIMB_DB_POOL", "30")
+    plan = make_plan(replace(options, api_processes=4))
+    assert plan.postgres is not None
+    allowed = int(plan.postgres.settings["max_connections"])
+    settings = Settings.model_validate(
+        {field.alias: plan.environment[field.alias] for field in Settings.model_fields.values()
+         if field.alias in plan.environment}
+    )  # fmt: skip
+    assert (settings.api_processes, settings.db_pool) == (4, 30)
+    api = settings.api_processes * (settings.db_pool + BESIDE_POOL)
+    cluster_worker = int(CLUSTER_PROCESSES) * settings.db_worker_pool
+    worker_and_slack = 2 * settings.db_worker_pool
+    assert api + cluster_worker + worker_and_slack + 10 <= allowed < 200
+    monkeypatch.setenv("HILLCLIMB_DB_POOL", "many")
+    assert plans.POOLS["HILLCLIMB_DB_POOL"] == LARGEST_POOL
+    assert plans.BESIDE_POOL == BESIDE_POOL
+    with pytest.raises(StackError, match="HILLCLIMB_DB_POOL must be a whole number"):
+        make_plan(options)

@@ -15,7 +15,7 @@ from trainer.algo.batch import BatchPlan, build_batch, learned_rollouts, score_g
 from trainer.algo.dynamic import has_reward_spread
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.overlong import is_overlong
-from trainer.algo.sequences import Batch
+from trainer.algo.sequences import Batch, LossCounts
 from trainer.types import Group
 
 
@@ -219,3 +219,53 @@ def test_scores_that_differ_by_rounding_teach_nothing_anywhere() -> None:
     assert not has_reward_spread(rewards)
     assert signal_ratio([[0.1 + 0.2, 0.3, 0.3]]) == 0.0
     assert variance_per_prompt([[0.1 + 0.2, 0.3, 0.3]]) == 0.0
+
+
+def denominators(**algorithm: Any) -> set[float]:
+    """1 over what a token weighs, of a mini-batch in which one of three groups teaches something.
+
+    Three rollouts of the second group are graded; the last one has no grade and counts nowhere.
+    """
+    groups = [group([1.0, 0.0], key="a"), group([1.0, 1.0, 1.0, None], key="b")]
+    spec = AlgorithmSpec.model_validate(algorithm)
+    (mini_batch,) = build(groups, **algorithm).mini_batches
+    return {round(1.0 / each) for each in token_weights(mini_batch, spec, max_sequence_length=10)}
+
+
+@pytest.mark.parametrize(
+    ("reduction", "by_gradient", "by_batch"),
+    [
+        # Each rollout of the fixture draws two tokens.
+        ("token_mean", 2 * 2, 5 * 2),
+        ("sequence_mean", 2 * 2, 5 * 2),
+        ("seq_mean_token_sum_norm", 2 * 10, 5 * 10),
+    ],
+)
+def test_a_loss_is_divided_by_what_teaches_or_by_all_that_is_graded(
+    reduction: str, by_gradient: int, by_batch: int
+) -> None:
+    assert denominators(loss_reduction=reduction) == {by_gradient}
+    assert denominators(loss_reduction=reduction, normalize_by="batch") == {by_batch}
+
+
+def test_turns_of_rollouts_without_a_gradient_count_as_sequences_too() -> None:
+    learned, silent = (two_turns(group(rewards)) for rewards in ([1.0, 0.0], [1.0, 1.0]))
+    spec = {"step_wise": True, "loss_reduction": "sequence_mean", "normalize_by": "batch"}
+    (mini_batch,) = build([learned, silent], **spec).mini_batches
+    assert {each.loss_counts for each in mini_batch} == {LossCounts(8, 16)}
+
+
+def test_rollouts_that_the_filter_masks_are_in_no_denominator() -> None:
+    cut = group([1.0, 1.0], key="b")
+    cut = dataclasses.replace(
+        cut,
+        trajectories=tuple(
+            dataclasses.replace(each, stop_reason=StopReason.MAX_GENERATE_LENGTH)
+            for each in cut.trajectories
+        ),
+    )
+    counts = [
+        build([group([1.0, 0.0], key="a"), cut], normalize_by="batch", **more).mini_batches[0][0]
+        for more in ({}, {"apply_overlong_filtering": True})
+    ]
+    assert [each.loss_counts for each in counts] == [LossCounts(4, 8), LossCounts(2, 4)]

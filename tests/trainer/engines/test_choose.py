@@ -17,6 +17,7 @@ from trainer.attempt.scratch import SHARED_MEMORY
 from trainer.engines import choose
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, SpecError
+from trainer.weights.base import TimedSync
 from trainer.weights.digests import WeightDigests
 from trainer.weights.file_system import PREFIX, FileSystemSync
 
@@ -138,8 +139,10 @@ async def test_weights_pass_through_the_chosen_place(
     monkeypatch.setattr(vllm, "VllmEngine", TakesAnyFile)
     monkeypatch.setattr(vllm, "why_not", lambda _config: None)
     run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})
-    sync = run.build()._parts.workers.weights
+    timed = run.build()._parts.workers.weights
     run.journal.abandon()
+    assert isinstance(timed, TimedSync)
+    sync = timed.inner
     assert isinstance(sync, FileSystemSync)
     if transport == "disk":
         assert sync._directory == run.dir().path / "weights"

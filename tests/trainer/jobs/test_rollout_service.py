@@ -11,6 +11,7 @@ from hillclimb.blobs.disk import DiskStore
 from hillclimb.environment.base import Grade
 from hillclimb.protocol.events import EVENTS, EnvDegraded, Event, RunWarning
 from hillclimb.protocol.rundir import AttemptDir
+from hillclimb.spec.environment.environment import EnvironmentSpec
 from tests.trainer.fixtures.scripted import (
     ADD,
     DONE,
@@ -138,6 +139,18 @@ async def test_a_verifier_that_gives_no_score_is_trouble(tmp_path: Path) -> None
     assert isinstance(event, EnvDegraded)
     assert (event.infra_error_rate, event.reasons) == (0.25, {"no_score": 1})
     assert event.detail == "the site said 503"
+
+
+async def test_slow_sampling_is_no_trouble_of_the_environment(tmp_path: Path) -> None:
+    here = Service(tmp_path, rate=1.0)
+    late = a_collector(
+        ScriptedEngine(lambda *_: DONE, delay_s=60.0),
+        CountingProvider(),
+        environment=EnvironmentSpec(call_timeout_s=0.02, trajectory_timeout_s=0.04),
+    )
+    results = await here.rollout_service(late).run(TASKS[:1], a_request())
+    assert [row.reason for row in results.rows] == ["sampling_late"]
+    assert here.events(EnvDegraded) == []
 
 
 async def test_an_outage_is_a_share_of_missing_grades_above_the_limit(tmp_path: Path) -> None:

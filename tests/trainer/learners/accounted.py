@@ -19,11 +19,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig
 
-from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.hardware.model.shapes import FAMILIES, ModelShape
 from hillclimb.spec.training.learner import LearnerSpec
 from tests.trainer.fixtures.forked import run_forked
+from trainer.inputs.model.families.family import CausalLMConfig
+from trainer.inputs.model.families.registry import family_of
 from trainer.learners.model.models import LearnerOptions, build_models
 from trainer.learners.model.sharding import Ranks
 from trainer.learners.packing.packing import pack_single
@@ -31,8 +33,15 @@ from trainer.learners.packing.packing import pack_single
 CPU = torch.device("cpu")
 
 
-def config_of(shape: ModelShape) -> Qwen3Config:
-    return Qwen3Config(
+def config_of(shape: ModelShape) -> CausalLMConfig:
+    """Return a config of the family that has such layers."""
+    properties = {
+        "has_head_norms": shape.has_head_norms,
+        "has_projection_biases": shape.has_projection_biases,
+    }
+    (model_type,) = [name for name, each in FAMILIES.items() if each == properties]
+    config: CausalLMConfig = AutoConfig.for_model(
+        model_type,
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
         num_hidden_layers=shape.num_layers,
@@ -44,6 +53,7 @@ def config_of(shape: ModelShape) -> Qwen3Config:
         max_position_embeddings=131_072,
         rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
     )
+    return config
 
 
 def peak_bytes(
@@ -70,7 +80,8 @@ def main(arguments: Sequence[str]) -> int:
     job = json.loads(arguments[0])
     shape, learner = ModelShape(**job["shape"]), LearnerSpec.model_validate(job["learner"])
     with _rank_of(job["num_ranks"]) as ranks, FakeTensorMode() if job["fake"] else nullcontext():
-        model = Qwen3ForCausalLM(config_of(shape))  # type: ignore[no-untyped-call]
+        config = config_of(shape)
+        model = family_of(config).model_class(config)
         models = build_models(model, LearnerOptions(learner=learner), ranks)
         micro = pack_single((0,) * (job["tokens"] + 1), device=CPU)
         tracker = FSDPMemTracker(models.policy)

@@ -8,7 +8,8 @@ import pytest
 
 from hillclimb.hardware.memory.arithmetic import largest
 from hillclimb.hardware.memory.learner import LearnerMemory
-from hillclimb.hardware.model.shapes import KNOWN, ModelShape, shape_of_config
+from hillclimb.hardware.model.published import KNOWN
+from hillclimb.hardware.model.shapes import ModelShape, shape_of_config
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
 from tests.trainer.fixtures.tiny import tiny_config, tiny_model
@@ -81,6 +82,10 @@ CASES = {
     ),
     "float32": (replace(QWEN3_8B, num_layers=1), 16_384, {"policy_dtype": "float32"}),
     "tied": (replace(KNOWN["Qwen3-4B"], num_layers=2), 32_768, {}),
+    "biases": (replace(KNOWN["Qwen2.5-7B"], num_layers=2), 32_768, {}),
+    "no norms of heads": (
+        replace(KNOWN["Llama-3.1-8B"], num_layers=3), 16_384, {"activation_checkpointing": False}
+    ),
 }  # fmt: skip
 
 

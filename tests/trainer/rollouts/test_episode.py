@@ -163,11 +163,11 @@ async def test_a_call_without_answer_in_time_is_the_environments_fault() -> None
     assert provider.envs[0].num_closed == 1
 
 
-async def test_a_slow_policy_is_graded_zero() -> None:
+async def test_slow_sampling_leaves_no_grade_and_is_not_tried_again() -> None:
     environment = EnvironmentSpec(trajectory_timeout_s=0.05, call_timeout_s=0.04)
     found, _, _ = await roll(ADD, delay_s=60.0, environment=environment)
     assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
-    assert found.trajectory.reward == 0.0
+    assert found.trajectory.reward is None
     assert found.trajectory.num_infra_retries == 0
 
 

@@ -144,12 +144,12 @@ async def test_the_environments_share_is_not_blamed_for_a_restart_either() -> No
     assert kinds == ["reset", "call", "reset", "call", "verification"]
 
 
-async def test_a_slow_policy_of_an_engine_that_was_there_all_the_time_is_graded_zero() -> None:
+async def test_slow_sampling_of_an_engine_that_was_there_all_the_time_is_not_tried_again() -> None:
     engine = Restarting(lambda *_: DONE, delay_s=60.0)
     collector = a_collector(engine, CountingProvider(), environment=short())
     ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
-    assert found.trajectory.reward == 0.0
+    assert found.trajectory.reward is None
 
 
 async def test_an_engine_that_is_not_started_again_ends_the_attempt() -> None:

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from trainer.tinker_server.errors import Busy, Gone, RequestRefused
+from trainer.tinker_server import jobs as jobs_module
+from trainer.tinker_server.errors import Busy, Gone, RequestRefused, TooManyJobs
 from trainer.tinker_server.jobs import KEEP_S, FutureTable, Result
 
 
@@ -117,4 +118,30 @@ async def test_jobs_of_an_owner_that_is_gone_are_not_computed() -> None:
     for job in (running, other, beside):
         assert "name" in (await jobs.result(job, wait_s=5.0) or {})
     assert sorted(log) == ["beside", "other", "running"]
+    await jobs.close()
+
+
+async def test_a_session_has_so_many_jobs_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "MAX_QUEUED", 2)
+    monkeypatch.setattr(jobs_module, "MAX_STARTED", 2)
+    jobs, log, goes_on = FutureTable(), [], asyncio.Event()
+
+    async def wait() -> Result:
+        await goes_on.wait()
+        return {}
+
+    running = jobs.queue("running", wait, owner="a")
+    await asyncio.sleep(0)
+    for enter in (jobs.queue, jobs.start):
+        ids = [enter((enter.__name__, n), wait, owner="a") for n in range(2)]
+        with pytest.raises(TooManyJobs, match="2 requests under way"):
+            enter((enter.__name__, 2), noting(log, "never"), owner="a")
+        assert enter((enter.__name__, 1), wait, owner="a") == ids[1]
+        enter((enter.__name__, "other"), noting(log, "other"), owner="b")
+    goes_on.set()
+    assert await jobs.result(running, wait_s=5.0) == {}
+    assert await jobs.result(ids[1], wait_s=5.0) == {}
+    last = jobs.start("last", noting(log, "last"), owner="a")
+    assert await jobs.result(last, wait_s=5.0) == {"name": "last"}
+    assert "never" not in log
     await jobs.close()

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from tests.trainer.fixtures.tiny_model import write_tiny_model
 from tests.trainer.tinker_server.test_protocol import ADAM, WAIT, scores, supervised
 from tests.trainer.workers.tinker.server.local import KEY, NAME, tinker_server
+from trainer.tinker_server import jobs
 from trainer.tinker_server.__main__ import parser, settings_of
 from trainer.tinker_server.http.bodies import MAX_BODY_BYTES
 from trainer.tinker_server.wire import Adam, SampleRequest, SaveForSampler, SaveWeights
@@ -160,3 +161,21 @@ def test_the_tokenizer_of_a_model_of_the_hub_is_the_hubs(
     options = ["--model", "hf:Qwen/Qwen3-0.6B@abcdef0", "--state-dir", str(tmp_path)]
     settings = settings_of(parser().parse_args(options))
     assert (settings.tokenizer_id, settings.model_name) == ("Qwen/Qwen3-0.6B",) * 2
+
+
+def test_a_session_with_too_many_requests_is_asked_to_wait(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MAX_STARTED", 0)
+    body = {"tags": [], "user_metadata": {}, "sdk_version": "test"}
+    session = http.post("/create_session", json=body).json()["session_id"]
+    model = {
+        "session_id": session,
+        "model_seq_id": 0,
+        "base_model": NAME,
+        "lora_config": {"rank": 2},
+    }
+    refused = http.post("/create_model", json=model)
+    assert refused.status_code == 429, refused.text
+    assert refused.headers["retry-after"] == "1"
+    assert "wait for their results" in refused.json()["detail"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,3 +71,27 @@ async def test_rollouts_follow_the_prompt_style_of_the_spec(
     worker = factory.make_rollout_worker(ScriptedEngine(lambda *_: "[done]"))
     found = await worker.run_rollout(a_task(), 0, a_request())
     assert (found.trajectory.stop_reason is StopReason.DONE) is is_done
+
+
+@pytest.mark.parametrize(
+    ("engine", "learner", "transport"),
+    [
+        ({"type": "vllm"}, {}, "nccl"),
+        ({"type": "vllm"}, {"lora": {}}, "lora"),
+        ({"type": "vllm", "weight_transport": "shm"}, {}, "shm"),
+        # The torch engine, which `auto` may choose, reads files.
+        ({"type": "auto"}, {}, "auto"),
+    ],
+)
+def test_between_gpus_weights_go_straight_from_one_to_the_other(
+    tmp_path: Path, engine: dict[str, str], learner: dict[str, Any], transport: str
+) -> None:
+    factory = WorkerFactory(
+        spec=short_spec(tmp_path, engine=engine, learner=learner),
+        model_dir=tmp_path,
+        vocab_size=300,
+        attempt_dir=tmp_path,
+        attempt=1,
+    )
+    assert factory.between_gpus().spec.engine.weight_transport == transport
+    assert factory.spec.engine.weight_transport == engine.get("weight_transport", "auto")

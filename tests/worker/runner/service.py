@@ -55,6 +55,10 @@ class ScriptedService:
         self.ends: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.forget_runner = False
+        self.deleted: set[str] = set()
+        """Runs that were deleted."""
+        self.folders: list[list[str]] = []
+        """Runs of which the runner said that it has a folder, at each request."""
         self.novelties: dict[str, Any] = {}
         """Keys of a newer version, in the spec of every plan."""
         self._server: ThreadingHTTPServer | None = None
@@ -117,6 +121,9 @@ class ScriptedService:
             until = (datetime.now(UTC) + timedelta(seconds=10)).isoformat()
             commands = [c.model_dump() for c in self.commands if c.attempt_id not in self.ends]
             return 200, {"commands": commands, "lease_until": until}
+        if path.endswith("/deleted-runs"):
+            self.folders.append(body["run_ids"])
+            return 200, {"run_ids": [each for each in body["run_ids"] if each in self.deleted]}
         if path.endswith("/claim"):
             if not self.plans:
                 return 204, {}

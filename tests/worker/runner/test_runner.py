@@ -339,3 +339,25 @@ def test_wrong_token_ends_the_runner_with_a_sentence(
     bench.token = "wrong"
     assert bench.start().wait(20) == 2
     assert "wrong token" in (bench.folder / "runner.log").read_text()
+
+
+def test_the_folder_of_a_deleted_run_goes_and_that_of_any_other_run_stays(
+    bench: Bench, service: ScriptedService
+) -> None:
+    runs = bench.state / "runs"
+    folders = ("run_deleted", "run_known", "notes", ".deleting-run_earlier")
+    for name in folders:
+        (runs / name / "attempt-1").mkdir(parents=True)
+        (runs / name / "attempt-1" / "events.jsonl").write_text("{}\n")
+    service.deleted = {"run_deleted", "run_elsewhere", "..", "notes", RUN}
+    bench.hold(2)
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: not any(runs.glob("*deleted")) and not any(runs.glob(".deleting*")))
+    # Also one that the service lists by mistake stays while its trainer is there.
+    bench.trainer(bench.attempt_dir(RUN, 1))
+    bench.kill_runner()
+    bench.start()
+    bench.until(lambda: len(service.folders) == 2)
+    assert service.folders == [["run_deleted", "run_known"], ["run_known"]]
+    assert {each.name for each in runs.iterdir()} == {"run_known", "notes", RUN}

@@ -1,4 +1,4 @@
-"""Qwen3 as plain tensor code over packed tokens, for sampling only.
+"""The supported families as plain tensor code over packed tokens, for sampling only.
 
 Independent of transformers on purpose: no padding, fused projections, and the caller decides what
 each token attends to. A test compares it with transformers.
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
-from transformers import Qwen3Config
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from trainer.errors import EngineError
-from trainer.inputs.model.directory import check_supported
+from trainer.inputs.model.families.family import CausalLMConfig, head_dim
+from trainer.inputs.model.families.registry import check_supported, family_of
 
 
 class Attend(Protocol):
@@ -32,16 +33,26 @@ class Attend(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _HeadNorms:
+    """Norms of queries and keys per head."""
+
+    q_H: torch.Tensor
+    k_H: torch.Tensor
+    qk: torch.Tensor
+    """Both repeated per head, [Q + K, H]; `load` refreshes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Layer:
     """Weights of one layer; projections are [outputs, inputs], F is the width of the MLP."""
 
     norm_D: torch.Tensor
     qkv: torch.Tensor
     """Queries, keys and values in one product, [(Q + 2 K) H, D]."""
-    q_norm_H: torch.Tensor
-    k_norm_H: torch.Tensor
-    qk_norm: torch.Tensor
-    """Both norms repeated per head, [Q + K, H]; `load` refreshes it."""
+    qkv_bias: torch.Tensor | None
+    """[(Q + 2 K) H], of families that have it."""
+    norms: _HeadNorms | None
+    """Of queries and keys, in families that have them."""
     out: torch.Tensor
     """[D, Q H]."""
     mlp_norm_D: torch.Tensor
@@ -58,13 +69,14 @@ class Decoder:
     compares every tensor that the learner sends.
     """
 
-    def __init__(self, config: Qwen3Config, *, max_length: int, device: torch.device) -> None:
+    def __init__(self, config: CausalLMConfig, *, max_length: int, device: torch.device) -> None:
         """Allocate weights (zeros until `load`) and rotary tables for `max_length` positions."""
         check_supported(config)
+        self._family = family_of(config)
         self.num_layers: int = config.num_hidden_layers
         self.num_heads: int = config.num_attention_heads
         self.num_kv_heads: int = config.num_key_value_heads or config.num_attention_heads
-        self.head_dim: int = config.head_dim
+        self.head_dim: int = head_dim(config)
         self._eps: float = config.rms_norm_eps
         self._targets: dict[str, torch.Tensor] = {}
         hidden, vocab = config.hidden_size, config.vocab_size
@@ -99,10 +111,11 @@ class Decoder:
             if target is None or target.shape != tensor.shape:
                 raise EngineError(f"the model has no weight {name} of shape {list(tensor.shape)}")
             target.copy_(tensor.detach())
-        # `qk_norm` holds copies, not views: the loaded norms must be written into it again.
+        # `qk` holds copies, not views: the loaded norms must be written into it again.
         for layer in self._layers:
-            layer.qk_norm[: self.num_heads] = layer.q_norm_H
-            layer.qk_norm[self.num_heads :] = layer.k_norm_H
+            if layer.norms is not None:
+                layer.norms.qk[: self.num_heads] = layer.norms.q_H
+                layer.norms.qk[self.num_heads :] = layer.norms.k_H
 
     def hidden(
         self, token_ids_N: torch.Tensor, positions_N: torch.Tensor, attend: Attend
@@ -125,17 +138,18 @@ class Decoder:
     def _project(
         self, layer: _Layer, x_ND: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return queries [N, Q, H], keys and values [N, K, H]; the first two normed and rotated.
+        """Return queries [N, Q, H], keys and values [N, K, H]; the first two rotated.
 
         One product for all three, and one norm and rotation for queries and keys together: on small
         models the number of operations costs more than their size.
         """
         heads, kv_heads = self.num_heads, self.num_kv_heads
-        fused = F.linear(self._rms(x_ND, layer.norm_D), layer.qkv)
+        fused = F.linear(self._rms(x_ND, layer.norm_D), layer.qkv, layer.qkv_bias)
         fused = fused.view(len(x_ND), heads + 2 * kv_heads, self.head_dim)
-        qk = F.rms_norm(fused[:, : heads + kv_heads], (self.head_dim,), eps=self._eps)
-        qk = qk * layer.qk_norm
-        # Rotary embedding in the half-split layout of Qwen3: (x1, x2) -> (-x2, x1).
+        qk = fused[:, : heads + kv_heads]
+        if layer.norms is not None:
+            qk = F.rms_norm(qk, (self.head_dim,), eps=self._eps) * layer.norms.qk
+        # Rotary embedding in the half-split layout of all families: (x1, x2) -> (-x2, x1).
         first, second = qk.chunk(2, dim=-1)
         qk = qk * cos + torch.cat((-second, first), dim=-1) * sin
         return qk[:, :heads], qk[:, heads:], fused[:, heads + kv_heads :]
@@ -153,31 +167,46 @@ class Decoder:
         qkv = torch.zeros((heads + 2 * kv_heads) * size, hidden, device=self.device)
         gate_up = torch.zeros(2 * ffn, hidden, device=self.device)
         # `load` writes into views of the fused matrices, under the names of the single ones.
-        q, k, v = torch.split(qkv, [heads * size, kv_heads * size, kv_heads * size])
+        self._split(prefix, "weight", qkv)
         self._targets |= {
-            f"{prefix}self_attn.q_proj.weight": q,
-            f"{prefix}self_attn.k_proj.weight": k,
-            f"{prefix}self_attn.v_proj.weight": v,
             f"{prefix}mlp.gate_proj.weight": gate_up[:ffn],
             f"{prefix}mlp.up_proj.weight": gate_up[ffn:],
         }
+        bias = None
+        if self._family.has_projection_biases:
+            bias = torch.zeros(len(qkv), device=self.device)
+            self._split(prefix, "bias", bias)
         return _Layer(
             norm_D=self._new(f"{prefix}input_layernorm.weight", hidden),
             qkv=qkv,
-            q_norm_H=self._new(f"{prefix}self_attn.q_norm.weight", size),
-            k_norm_H=self._new(f"{prefix}self_attn.k_norm.weight", size),
-            qk_norm=torch.zeros(heads + kv_heads, size, device=self.device),
+            qkv_bias=bias,
+            norms=self._new_norms(prefix) if self._family.has_head_norms else None,
             out=self._new(f"{prefix}self_attn.o_proj.weight", hidden, heads * size),
             mlp_norm_D=self._new(f"{prefix}post_attention_layernorm.weight", hidden),
             gate_up=gate_up,
             down=self._new(f"{prefix}mlp.down_proj.weight", hidden, ffn),
         )
 
+    def _new_norms(self, prefix: str) -> _HeadNorms:
+        size = self.head_dim
+        return _HeadNorms(
+            q_H=self._new(f"{prefix}self_attn.q_norm.weight", size),
+            k_H=self._new(f"{prefix}self_attn.k_norm.weight", size),
+            qk=torch.zeros(self.num_heads + self.num_kv_heads, size, device=self.device),
+        )
+
+    def _split(self, prefix: str, kind: str, fused: torch.Tensor) -> None:
+        """Name the parts of queries, keys and values in a fused tensor."""
+        sizes = [count * self.head_dim for count in (self.num_heads, *2 * (self.num_kv_heads,))]
+        for part, view in zip("qkv", torch.split(fused, sizes), strict=True):
+            self._targets[f"{prefix}self_attn.{part}_proj.{kind}"] = view
+
 
 def _rotary_tables(
-    config: Qwen3Config, max_length: int, device: torch.device
+    config: CausalLMConfig, max_length: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosine and sine, [max_length, H] each, from transformers' own rope (YaRN included)."""
     positions = torch.arange(max_length).unsqueeze(0)
-    cos, sin = Qwen3RotaryEmbedding(config)(torch.zeros(1), positions)
+    # The same code in every family; it reads the size of a head where a config has one.
+    cos, sin = LlamaRotaryEmbedding(cast("LlamaConfig", config))(torch.zeros(1), positions)
     return cos[0].to(device), sin[0].to(device)

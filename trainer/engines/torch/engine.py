@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import Qwen3Config
 
 from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.torch.cache import Cache, Span
@@ -27,6 +26,7 @@ from trainer.engines.torch.decoder import Decoder
 from trainer.engines.torch.drawing import draw
 from trainer.engines.torch.sessions import CachedSession, Prefix, Sessions
 from trainer.errors import EngineError
+from trainer.inputs.model.families.family import CausalLMConfig
 from trainer.types import Sample, SamplingParams
 from trainer.weights.digests import NOTHING, WeightDigests, tensor_digests
 
@@ -75,7 +75,7 @@ class TorchEngine:
 
     def __init__(
         self,
-        config: Qwen3Config,
+        config: CausalLMConfig,
         weights: Mapping[str, torch.Tensor],
         *,
         options: TorchEngineOptions | None = None,

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import Qwen3Config
 from vllm import SamplingParams as VllmSampling
 from vllm.distributed.weight_transfer.base import (
     WeightTransferInitRequest,
@@ -39,6 +38,7 @@ from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
+from trainer.inputs.model.families.family import CausalLMConfig, head_dim
 from trainer.types import Sample, SamplingParams
 from trainer.weights.chunks import WeightChunk
 from trainer.weights.digests import WeightDigests
@@ -50,7 +50,7 @@ _POLL_S = 1.0
 _SOCKETS = "hillclimb-vllm-"
 
 
-def why_not(config: Qwen3Config) -> str | None:
+def why_not(config: CausalLMConfig) -> str | None:
     """Return the reason why this build of vLLM cannot run the model; None when it can.
 
     A CPU build starts with any head size, and then crashes at the first request.
@@ -63,12 +63,13 @@ def why_not(config: Qwen3Config) -> str | None:
             " requirements/trainer-gpu.txt, which have its CUDA build"
         )
     sizes = CPUAttentionBackend.get_supported_head_sizes()
-    if config.head_dim in sizes:
+    size = head_dim(config)
+    if size in sizes:
         return None
-    return f"vLLM on a CPU has no attention for heads of {config.head_dim} (it has {sizes})"
+    return f"vLLM on a CPU has no attention for heads of {size} (it has {sizes})"
 
 
-def _for_this_machine() -> dict[str, Any]:
+def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
     """Arguments that depend on the build of vLLM; one for GPUs keeps its own defaults."""
     if not current_platform.is_cpu():
         return {}
@@ -79,7 +80,7 @@ def _for_this_machine() -> dict[str, Any]:
         "enforce_eager": True,
         # vLLM 0.32 on a CPU crashes at a seeded request whose prompt is split over two steps: its
         # generators have no offset to rewind.
-        "enable_chunked_prefill": False,
+        **options.whole_prompts(),
     }
 
 
@@ -96,7 +97,7 @@ class VllmEngine:
         Raises:
             EngineError: vLLM did not start.
         """
-        self.arguments = options.engine_arguments() | _for_this_machine()
+        self.arguments = options.engine_arguments() | _for_this_machine(options)
         """Arguments that vLLM was started with."""
         # vLLM does not delete its sockets: they get a scratch folder.
         self._sockets = scratch_path(Path(tempfile.gettempdir()), _SOCKETS)

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
+from hillclimb.hardware.memory.engine import MIN_BATCHED_TOKENS
+
 ENVIRONMENT = {
     # Two spinning OpenMP threads that share their cores with anything else make vLLM up to a
     # hundred times slower (measured); one thread, bound to nothing, does not have that problem.
@@ -48,6 +50,8 @@ class VllmOptions:
     """Requests decoded as one batch (count)."""
     version: int = 0
     """Version of the weights in `model_dir`."""
+    architecture: str = "Qwen3ForCausalLM"
+    """As `trainer.inputs.model.families` names the model's."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     positions: Mapping[str, JsonValue] = field(default_factory=dict)
     """As `trainer.inputs.model.rope.resolve_rope` has them; empty keeps the model's own."""
@@ -65,6 +69,13 @@ class VllmOptions:
         exact = EXACT if self.dtype == "float32" else {}
         return ENVIRONMENT | exact | {"VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib)}
 
+    def whole_prompts(self) -> dict[str, Any]:
+        """Arguments with which vLLM computes every prompt in one pass."""
+        return {
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(self.max_length, MIN_BATCHED_TOKENS),
+        }
+
     def engine_arguments(self) -> dict[str, Any]:
         """Keyword arguments of vLLM's `AsyncEngineArgs`."""
         adapters: dict[str, Any] = {}
@@ -75,12 +86,14 @@ class VllmOptions:
             "model": str(self.model_dir),
             # A config without `architectures` would be taken for a pooling model.
             "runner": "generate",
-            "hf_overrides": {"architectures": ["Qwen3ForCausalLM"], **self.positions},
+            "hf_overrides": {"architectures": [self.architecture], **self.positions},
             "dtype": self.dtype,
             "max_model_len": self.max_length,
             "max_num_seqs": self.num_sessions,
-            # Where prompts are computed whole, one has to fit.
-            "max_num_batched_tokens": max(self.max_length, 8192),
+            # vLLM computes longer prompts in parts of this size, between which all other requests
+            # go on; a pass over 65,536 tokens would hold them up for seconds. Where prompts are
+            # computed whole, `VllmEngine` asks for more.
+            "max_num_batched_tokens": max(MIN_BATCHED_TOKENS, self.num_sessions),
             "enable_prefix_caching": True,
             # As sampled, temperature applied: the behaviour policy.
             "logprobs_mode": "processed_logprobs",

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import Qwen3Config
-
 from hillclimb.spec.training.model import ModelSpec
 from trainer.errors import SpecError
+from trainer.inputs.model.families.family import CausalLMConfig
 
 _NO_THETA = "the model's config has no rope_theta: its positions are unknown"
 
@@ -30,7 +29,7 @@ def check_theta(raw: Mapping[str, Any]) -> None:
         raise SpecError(_NO_THETA)
 
 
-def resolve_rope(config: Qwen3Config, model: ModelSpec) -> dict[str, Any]:
+def resolve_rope(config: CausalLMConfig, model: ModelSpec) -> dict[str, Any]:
     """Return the config fields that determine the positions, complete in themselves.
 
     `{"rope_parameters": {...}, "max_position_embeddings": int}`: vLLM takes it as `hf_overrides`,
@@ -72,7 +71,7 @@ def resolve_rope(config: Qwen3Config, model: ModelSpec) -> dict[str, Any]:
     }
 
 
-def apply_rope(config: Qwen3Config, model: ModelSpec) -> Qwen3Config:
+def apply_rope(config: CausalLMConfig, model: ModelSpec) -> CausalLMConfig:
     """Put `resolve_rope` into `config`, in place, and return it."""
     for name, value in resolve_rope(config, model).items():
         setattr(config, name, value)

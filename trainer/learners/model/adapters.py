@@ -16,7 +16,8 @@ from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
-from transformers import Qwen3ForCausalLM
+
+from trainer.inputs.model.families.family import CausalLM
 
 _ADAPTER = "default"
 _FACTOR = re.compile(rf"^(.+)\.lora_([AB])\.{_ADAPTER}\.weight$")
@@ -39,7 +40,7 @@ class AdapterShape(Protocol):
         """Last parts of the names of the adapted layers."""
 
 
-def add_adapters(model: Qwen3ForCausalLM, spec: AdapterShape, *, seed: int) -> None:
+def add_adapters(model: CausalLM, spec: AdapterShape, *, seed: int) -> None:
     """Put float32 adapters beside the targeted layers, in place, and freeze everything else.
 
     The first factor is drawn from `seed`, the second is 0: the policy is unchanged at first.

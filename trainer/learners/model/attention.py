@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
+from trainer.learners.model.varlen import VarlenLayout, attend
 from trainer.learners.packing.packing import PrefixGroup
 
 NAME = "hillclimb_prefix_groups"
@@ -27,14 +28,19 @@ def prefix_group_attention(  # noqa: PLR0913 - the signature is transformers'
     *,
     scaling: float,
     prefix_groups: Sequence[PrefixGroup] | None = None,
+    varlen_layout: VarlenLayout | None = None,
     **unused: object,
 ) -> tuple[torch.Tensor, None]:
     """Compute the output [1, N, Q, H]; without `prefix_groups` the stream is one causal sequence.
+
+    With `varlen_layout` one kernel computes all of it, else each prompt and branch is a call.
 
     The signature is that of transformers 5's `AttentionInterface`; keyword arguments of the
     model's forward arrive here.
     """
     del module, attention_mask, unused
+    if varlen_layout is not None:
+        return attend((query_1QNH, key_1KNH, value_1KNH), varlen_layout, scaling), None
     num_tokens = query_1QNH.shape[2]
     single_group = (PrefixGroup(prompt_length=num_tokens, branch_lengths=()),)
     parts: list[torch.Tensor] = []

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import torch
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
-from transformers import Qwen3ForCausalLM
 
 from trainer.inputs.model.directory import copy_tokenizer, save_config
+from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model.sharding import Ranks
 from trainer.weights.chunks import TensorShape
 
@@ -71,7 +71,7 @@ def write_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def policy_writer(
-    model: Qwen3ForCausalLM, weights: Weights, tokenizer_dir: Path | None
+    model: CausalLM, weights: Weights, tokenizer_dir: Path | None
 ) -> Callable[[Path], None]:
     """Return a function that writes a Hugging Face directory for plain transformers and vLLM."""
     tensors = dict(weights)

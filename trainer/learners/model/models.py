@@ -11,13 +11,13 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from trainer.algo.loss.loss import needs_proximal, needs_reference
 from trainer.errors import SpecError
+from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
 from trainer.learners.model import export
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.model.sharding import Ranks, named_parameters, reshard, shard
@@ -79,7 +79,7 @@ class Models:
     reference; None where all are trained and there is no reference."""
 
     @property
-    def config(self) -> Qwen3Config:
+    def config(self) -> CausalLMConfig:
         """Config of the policy; its positions are those of `model.rope`."""
         return self.policy.causal_lm.config
 
@@ -140,7 +140,7 @@ class Models:
         return WholeAdapter(factors, partial(adapters.save_adapter, factors, lora))
 
 
-def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks) -> Models:
+def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Models:
     """Take over `model`, which holds the weights that training starts from, and shard it.
 
     Raises:
@@ -171,7 +171,7 @@ def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks)
     )
 
 
-def _round_parameters(model: Qwen3ForCausalLM, dtype: torch.dtype) -> None:
+def _round_parameters(model: CausalLM, dtype: torch.dtype) -> None:
     """Round the parameters to `dtype`, in place, and leave the buffers as they are.
 
     `Module.to` would round the frequencies of the rotary embedding too: in bfloat16 the positions
@@ -181,9 +181,9 @@ def _round_parameters(model: Qwen3ForCausalLM, dtype: torch.dtype) -> None:
         parameter.data = parameter.data.to(dtype)
 
 
-def _shard(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:
+def _shard(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:
     return shard(
-        PolicyModule(model, chunk_tokens=options.learner.logprob_chunk_tokens),
+        PolicyModule(model, chunk_tokens=options.learner.logprob_chunk_tokens, dtype=options.dtype),
         ranks,
         dtype=options.dtype,
         recompute=options.learner.activation_checkpointing,

@@ -7,20 +7,29 @@ whole forward pass, chunks of the head included.
 from __future__ import annotations
 
 import torch
-from transformers import Qwen3ForCausalLM
 
-from trainer.inputs.model.directory import check_supported
+from trainer.inputs.model.families.family import CausalLM
+from trainer.inputs.model.families.registry import check_supported
 from trainer.learners.model.adapters import adapted_weight
 from trainer.learners.model.attention import NAME as PREFIX_GROUP_ATTENTION
 from trainer.learners.model.scoring import token_logprobs
+from trainer.learners.model.varlen import VarlenLayout, has_varlen
 from trainer.learners.packing.packing import MicroBatch
 
 
 class PolicyModule(torch.nn.Module):
-    """transformers' own Qwen3 with the scores of its actions as output."""
+    """transformers' own model with the scores of its actions as output."""
 
-    def __init__(self, causal_lm: Qwen3ForCausalLM, *, chunk_tokens: int) -> None:
+    def __init__(
+        self,
+        causal_lm: CausalLM,
+        *,
+        chunk_tokens: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         """Take over `causal_lm`; score at most `chunk_tokens` tokens over the vocabulary at once.
+
+        `dtype` is that of forward and backward pass, in which FSDP gathers the weights.
 
         Raises:
             SpecError: the architecture is not supported.
@@ -30,9 +39,12 @@ class PolicyModule(torch.nn.Module):
         causal_lm.set_attn_implementation(PREFIX_GROUP_ATTENTION)
         self.causal_lm = causal_lm
         self._chunk_tokens = chunk_tokens
+        self._computes_in = dtype
 
     def forward(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute log-probs (with gradient) and entropies (without) of the actions, [A] float32."""
+        device, dtype = micro.token_ids_N.device, self._computes_in
+        layout = VarlenLayout.of(micro.prefix_groups, device) if has_varlen(device, dtype) else None
         hidden_1ND = self.causal_lm.model(
             input_ids=micro.token_ids_N.unsqueeze(0),
             position_ids=micro.positions_N.unsqueeze(0),
@@ -40,6 +52,7 @@ class PolicyModule(torch.nn.Module):
             attention_mask={"full_attention": None},
             use_cache=False,
             prefix_groups=micro.prefix_groups,
+            varlen_layout=layout,
         ).last_hidden_state
         return token_logprobs(
             hidden_1ND[0].index_select(0, micro.sources_A),

@@ -88,6 +88,7 @@ def _join(world: RankGroup, device: torch.device) -> None:
     backend = "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        avoid_plans_per_shape()
         backend = "cpu:gloo,cuda:nccl"
     try:
         dist.init_process_group(
@@ -100,6 +101,15 @@ def _join(world: RankGroup, device: torch.device) -> None:
         )
     except (RuntimeError, ValueError) as fault:
         raise LearnerError(f"rank {world.rank} could not join the others: {fault}") from fault
+
+
+def avoid_plans_per_shape() -> None:
+    """Keep scaled dot products off cuDNN, which torch prefers on an H100.
+
+    It builds a plan for every new shape and stride and keeps it for ever, and here every rollout
+    has a length of its own (pytorch pull request 190388).
+    """
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
 
 
 def shard(

@@ -55,7 +55,7 @@ class MicroBatch:
     collectives, without which FSDP would hang, and contributes no gradient."""
 
 
-def micro_batches(
+def micro_batches(  # noqa: PLR0913 - what is packed, into what, for whom
     sequences: Sequence[TrainingSequence],
     weights: Sequence[float],
     *,
@@ -63,15 +63,16 @@ def micro_batches(
     version: int = 0,
     ranks: tuple[int, int] = (0, 1),
     device: torch.device,
+    pair_cost: float = 0.0,
 ) -> list[MicroBatch]:
-    """Pack the share of one rank; `ranks` is (rank, number of ranks).
+    """Pack the share of one rank; `ranks` is (rank, number of ranks), `pair_cost` as `partition`.
 
     `weights` holds, per sequence of the mini-batch, the loss weight of each of its action tokens;
     `version` is that of the policy that the step begins with. Every rank gets the same number of
     micro-batches, with empty ones at the end if it has less work.
     """
     rank, num_ranks = ranks
-    shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens)
+    shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens, pair_cost=pair_cost)
     packed = [
         _Stream(version).packed(
             [[(sequences[index], weights[index]) for index in group] for group in pack], device

@@ -17,10 +17,15 @@ Pack: TypeAlias = list[Members]
 
 
 def partition(
-    sequences: Sequence[TrainingSequence], *, num_ranks: int, max_tokens: int
+    sequences: Sequence[TrainingSequence],
+    *,
+    num_ranks: int,
+    max_tokens: int,
+    pair_cost: float = 0.0,
 ) -> list[list[Pack]]:
-    """Return the packs of each rank, balanced by tokens; ranks may differ in their number of packs.
+    """Return the packs of each rank, balanced by cost; ranks may differ in their number of packs.
 
+    `pair_cost` is that of a pair of tokens of which one attends to the other, in costs of a token.
     A pack has at most `max_tokens` tokens, unless one sequence alone has more. Prefix groups stay
     whole as far as that and the balance allow; sequences always do.
     """
@@ -36,8 +41,9 @@ def partition(
         part for members in by_prompt.values() for part in _split(members, sequences, limit)
     ]
     prefix_groups.sort(key=lambda members: _size(members, sequences))
+    costs = [_size(each, sequences) + pair_cost * _pairs(each, sequences) for each in prefix_groups]
     return [
-        _packs(share, sequences, max_tokens) for share in _deal(prefix_groups, sequences, num_ranks)
+        _packs(share, sequences, max_tokens) for share in _deal(prefix_groups, costs, num_ranks)
     ]
 
 
@@ -47,6 +53,13 @@ def _size(members: Sequence[int], sequences: Sequence[TrainingSequence]) -> int:
     return prompt_length + sum(
         len(sequences[member].token_ids) - 1 - prompt_length for member in members
     )
+
+
+def _pairs(members: Sequence[int], sequences: Sequence[TrainingSequence]) -> float:
+    """Return the pairs of tokens that attention computes: causal, siblings apart."""
+    prompt = sequences[members[0]].prompt_length
+    branches = [len(sequences[member].token_ids) - 1 - prompt for member in members]
+    return prompt * (prompt + 1) / 2 + sum(n * prompt + n * (n + 1) / 2 for n in branches)
 
 
 def _split(
@@ -63,20 +76,20 @@ def _split(
 
 
 def _deal(
-    prefix_groups: Sequence[Members], sequences: Sequence[TrainingSequence], num_ranks: int
+    prefix_groups: Sequence[Members], costs: Sequence[float], num_ranks: int
 ) -> list[list[Members]]:
-    """Assign each group, the largest first, to the rank with the fewest tokens.
+    """Assign each group, the costliest first, to the rank with the least cost.
 
-    Returns each rank's groups, the smallest first. Greedy longest-processing-time scheduling
+    The groups are sorted by size, and so are each rank's. Greedy longest-processing-time scheduling
     (Graham 1969).
     """
-    shares: list[list[Members]] = [[] for _ in range(num_ranks)]
-    loads = [0] * num_ranks
-    for members in reversed(prefix_groups):
+    shares: list[list[int]] = [[] for _ in range(num_ranks)]
+    loads = [0.0] * num_ranks
+    for index in sorted(range(len(costs)), key=lambda each: costs[each])[::-1]:
         rank = loads.index(min(loads))
-        shares[rank].insert(0, members)
-        loads[rank] += _size(members, sequences)
-    return shares
+        shares[rank].append(index)
+        loads[rank] += costs[index]
+    return [[prefix_groups[index] for index in sorted(share)] for share in shares]
 
 
 def _packs(

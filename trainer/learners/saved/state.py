@@ -127,12 +127,23 @@ def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
         raise CheckpointError(f"cannot load {directory}: {fault}") from fault
     for name, weight in state.weights.items():
         state.optimizer.state[weight] = {
-            key.rpartition("/")[2]: value
+            key.rpartition("/")[2]: counted_at(value, weight, state.optimizer)
             for key, value in target.items()
             if key.startswith(f"{_OPTIMIZER}/{name}/")
         }
     state.version, state.num_updates = target[_COUNTERS].tolist()
     torch.set_rng_state(target[_rng_key(saved, state.rank)])
+
+
+def counted_at(
+    value: torch.Tensor, weight: torch.Tensor, optimizer: torch.optim.Optimizer
+) -> torch.Tensor:
+    """Return a tensor of the optimizer's state; its counter of steps where the optimizer wants it.
+
+    A fused one counts on the device of the weight, any other in the machine's memory.
+    """
+    is_counter = value.dim() == 0
+    return value.to(weight.device) if is_counter and optimizer.defaults.get("fused") else value
 
 
 def _targets(state: State, saved: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -18,7 +18,7 @@ from hillclimb.environment.task import Task
 from trainer.errors import SpecError
 from trainer.rollouts.chat.prompts import render_observation
 from trainer.rollouts.chat.template import read_generation_prompt
-from trainer.rollouts.chat.tokenizer import load_tokenizer
+from trainer.rollouts.chat.tokenizer import load_tokenizer, read_end_ids
 from trainer.rollouts.chat.turns import CHATML, FAMILIES, NEWLINE, TurnMarks
 from trainer.rollouts.chat.wording import OWN_WORDING, Wording
 
@@ -26,18 +26,21 @@ END_OF_TURN = CHATML.end
 
 
 class Chat:
-    """Encodes and decodes the chat format of a model family, ChatML (Qwen) or Kimi's.
+    """Encodes and decodes the chat format of a model family: ChatML (Qwen), Kimi's or Llama 3's.
 
     For text without special markers the ids equal those of the rendered `chat_template.jinja` of
     our tiny models. `Chat` deviates from the templates of Qwen3 and Kimi in one place: they remove
     old thoughts from the history, which would train tokens in a context they were not sampled in.
     """
 
-    def __init__(self, tokenizer: Tokenizer, generation_prompt: str = "") -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, generation_prompt: str = "", end_ids: Sequence[int] = ()
+    ) -> None:
         """Wrap a tokenizer, which is switched to encoding special markers in text as plain text.
 
         `generation_prompt` is the text that the model's own template writes before a response; its
-        part after the opening of a turn (such as `<think>`) begins every turn.
+        part after the opening of a turn (such as `<think>`) begins every turn. `end_ids` are the
+        tokens at which the model stops besides the family's marker.
 
         Raises:
             ValueError: the tokenizer has the markers of no supported family.
@@ -51,6 +54,7 @@ class Chat:
         tokenizer.encode_special_tokens = True
         self._ids = {marker: self.token_id(marker) for marker in self._marks.markers}
         self.end_of_turn_id: int = self._ids[self._marks.end]
+        self._stops = dict.fromkeys((self.end_of_turn_id, *end_ids))
         self._between = self._encode(self._marks.between)
         self.open_turn_ids: tuple[int, ...] = (*self._begun("assistant", ""), *prefill_ids)
 
@@ -62,12 +66,17 @@ class Chat:
             ModelUnavailable: there is no tokenizer.
             ValueError: as `Chat`.
         """
-        return cls(load_tokenizer(directory), read_generation_prompt(directory))
+        return cls(
+            load_tokenizer(directory), read_generation_prompt(directory), read_end_ids(directory)
+        )
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """Tokens that end a turn: the family's own marker alone."""
-        return (self.end_of_turn_id,)
+        """Tokens that end a turn: the family's own marker, then those of the model's files.
+
+        Base models end at `<|endoftext|>`, and chat models may: what follows is another document.
+        """
+        return tuple(self._stops)
 
     @property
     def vocab_size(self) -> int:
@@ -105,7 +114,9 @@ class Chat:
 
     def encode_opening(self, system: str, prompt: str) -> tuple[int, ...]:
         """A system message, the first user message, and the open assistant turn."""
+        first = self._marks.first
         return (
+            *(() if first is None else (self._ids[first],)),
             *self.encode_message("system", system),
             *self.encode_message("user", prompt),
             *self.open_turn_ids,
@@ -156,9 +167,9 @@ class Chat:
         return (*self._encode(text), self.end_of_turn_id)
 
     def decode(self, token_ids: Iterable[int]) -> str:
-        """Return the text of sampled ids without the end marker; other markers stay visible."""
+        """Return the text of sampled ids without their end; other markers stay visible."""
         ids = list(token_ids)
-        while ids and ids[-1] == self.end_of_turn_id:
+        while ids and ids[-1] in self._stops:
             ids.pop()
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
@@ -171,7 +182,8 @@ class Chat:
         start, middle = self._ids[self._marks.starts[role]], self._marks.middle
         if middle is None:
             return (start, *self._encode(f"{role}{NEWLINE}{content}"))
-        return (start, *self._encode(role), self._ids[middle], *self._encode(content))
+        text = self._marks.before + content
+        return (start, *self._encode(role), self._ids[middle], *self._encode(text))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -99,7 +99,8 @@ class _Reader:
     """Reads prompts as the agents of one environment do.
 
     Nearly all of a prompt are the lines that describe the tools, and tasks share them: they are
-    encoded once, where the tokenizer cuts before them, and else once for each system message.
+    encoded once, where the tokenizer cuts between them and a task's own lines, and else once for
+    each system message.
     """
 
     def __init__(
@@ -110,9 +111,11 @@ class _Reader:
         self._tools_text = wording.render_tools(tools)
         self._num_tools = chat.num_tokens(self._tools_text)
         self._limit = limit
-        self._ending = wording.ending(self._tools_text)
+        self._shared = wording.shared_part(self._tools_text)
         """Of every system message."""
         self._num_ending: int | None = None
+        self._cuts: dict[tuple[str, str], bool] = {}
+        """Whether the tokenizer cuts between a beginning, by its hash, and the start of a text."""
         self._systems: dict[bytes, int] = {}
         """Tokens of whole system messages, by their hash."""
 
@@ -131,13 +134,24 @@ class _Reader:
         )
 
     def _count_system(self, text: str) -> int:
-        beginning = text.removesuffix(self._ending)
-        if beginning == text or not self._chat.cuts_between(beginning, self._ending[:LOOK_AHEAD]):
+        beginning, shared, rest = text.partition(self._shared)
+        if rest.startswith("\n"):
+            return self._count_after(beginning + shared + "\n", rest[1:])
+        if rest or not shared or not self._chat.cuts_between(beginning, shared[:LOOK_AHEAD]):
             return self._count_whole(text)
         own = self._count_message("system", beginning)
         if self._num_ending is None:
             self._num_ending = self._count_whole(text) - own
         return own + self._num_ending
+
+    def _count_after(self, beginning: str, own: str) -> int:
+        """Count a message whose lines of the task's own come last."""
+        key = (hashlib.sha256(beginning.encode()).hexdigest(), own[:LOOK_AHEAD])
+        if key not in self._cuts:
+            self._cuts[key] = self._chat.cuts_between(beginning, own[:LOOK_AHEAD])
+        if not self._cuts[key]:
+            return self._count_whole(beginning + own)
+        return self._count_whole(beginning) + self._chat.num_tokens(own)
 
     def _count_whole(self, text: str) -> int:
         key = hashlib.sha256(text.encode()).digest()

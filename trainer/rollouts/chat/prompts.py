@@ -1,8 +1,8 @@
 """The prompts of agents: one versioned text, because wording alone changes pass rates.
 
 Sections: role, date, logged-in user, tools as JSON, call format, no identical calls, and the end
-of a turn. The date is the task's own, never the machine's, which would drift away from that of
-the environment.
+of a turn; in version 2 date and user come last. The date is the task's own, never the machine's,
+which would drift away from that of the environment.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from hillclimb.environment.task import Task
 
 PROMPT_VERSION = "1"
 """Changes with any change of wording below; stored with the run and with every tiny model."""
+SHARED_FIRST_VERSION = "2"
+"""The same lines with those that tasks share in front."""
 
 INSTRUCTIONS = (
     'Call format: <tool_call>{"name": ..., "arguments": {...}}</tool_call>',
@@ -42,14 +44,20 @@ def render_tools(tools: Sequence[ToolSpec]) -> str:
     return "\n".join(["Tools:", *(_render_tool(tool) for tool in tools)])
 
 
-def compose_system(task: Task, tools_text: str) -> str:
-    """The system message of `task` around its rendered tools, which most tasks share."""
+def compose_system(task: Task, tools_text: str, *, shared_first: bool = False) -> str:
+    """The system message of `task` around its rendered tools, which most tasks share.
+
+    An engine computes again all that follows the first difference between two prompts. With
+    `shared_first` that are the few lines of the task's own, and not the tools.
+    """
     context = {key: value for key, value in task.env_variables.items() if key != "CURRENT_DATE"}
-    lines = [f"You are an agent working in the app {task.env_key}."]
+    role = f"You are an agent working in the app {task.env_key}."
+    own = []
     if "CURRENT_DATE" in task.env_variables:
-        lines.append(f"Current date: {task.env_variables['CURRENT_DATE']}")
-    lines += [f"{key}: {value}" for key, value in sorted(context.items())]
-    return "\n".join([*lines, tools_text, *INSTRUCTIONS])
+        own.append(f"Current date: {task.env_variables['CURRENT_DATE']}")
+    own += [f"{key}: {value}" for key, value in sorted(context.items())]
+    shared = (tools_text, *INSTRUCTIONS)
+    return "\n".join([role, *shared, *own] if shared_first else [role, *own, *shared])
 
 
 def render_observation(text: str, *, is_error: bool) -> str:

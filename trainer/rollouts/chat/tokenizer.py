@@ -1,13 +1,19 @@
-"""Loads the tokenizer of a model's directory."""
+"""Loads the tokenizer of a model's directory, and the tokens at which the model stops."""
 
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders
 
 from trainer.errors import ModelUnavailable
 from trainer.rollouts.chat.kimi import VOCABULARY, byte_letters, read_kimi
+
+_END_FILES = ("generation_config.json", "config.json")
+"""Files that name the tokens at which a model stops, the better one first."""
+log = logging.getLogger(__name__)
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
@@ -28,6 +34,22 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     except Exception as fault:
         # tokenizers raises plain Exception for broken files
         raise ModelUnavailable(f"cannot load {path}: {fault}") from fault
+
+
+def read_end_ids(directory: Path) -> tuple[int, ...]:
+    """Return `eos_token_id` of a model directory, one number or several; () where none is named."""
+    for name in _END_FILES:
+        try:
+            ends = json.loads((directory / name).read_text(encoding="utf-8")).get("eos_token_id")
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, AttributeError) as fault:
+            log.warning("%s names no stop tokens: %s", directory / name, fault)
+            continue
+        ids = ends if isinstance(ends, list) else [ends]
+        if ends is not None and all(isinstance(each, int) and each >= 0 for each in ids):
+            return tuple(ids)
+    return ()
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:

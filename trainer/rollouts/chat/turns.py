@@ -20,16 +20,20 @@ class TurnMarks:
     end: str
     between: str
     """Text between the end of a message and the next one."""
+    before: str = ""
+    """Text before the content, after the middle marker."""
+    first: str | None = None
+    """The marker at the beginning of a conversation."""
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Every marker, once."""
-        middle = () if self.middle is None else (self.middle,)
-        return tuple(dict.fromkeys((*self.starts.values(), *middle, self.end)))
+        optional = (each for each in (self.middle, self.first) if each is not None)
+        return tuple(dict.fromkeys((*self.starts.values(), *optional, self.end)))
 
     def opening(self, role: str) -> str:
         """Text that opens a role's turn."""
-        return f"{self.starts[role]}{role}{self.middle or NEWLINE}"
+        return f"{self.starts[role]}{role}{self.middle or NEWLINE}{self.before}"
 
 
 NEWLINE = "\n"
@@ -47,4 +51,13 @@ KIMI = TurnMarks(
     between="",
 )
 """Kimi K2's, as `chat_template.jinja` of moonshotai/Kimi-K2-Instruct has it."""
-FAMILIES = (CHATML, KIMI)
+LLAMA = TurnMarks(
+    starts=MappingProxyType(dict.fromkeys(ROLES, "<|start_header_id|>")),
+    middle="<|end_header_id|>",
+    end="<|eot_id|>",
+    between="",
+    before="\n\n",
+    first="<|begin_of_text|>",
+)
+"""Llama 3's, as Meta's model cards have it."""
+FAMILIES = (CHATML, KIMI, LLAMA)

@@ -26,18 +26,22 @@ class Wording(Protocol):
         """Return the system message of a task around its rendered tools."""
         ...
 
-    def ending(self, tools_text: str) -> str:
-        """Return the text from the tools on, with which all system messages end."""
+    def shared_part(self, tools_text: str) -> str:
+        """Return the tools and the rules after them, which all system messages contain."""
         ...
 
 
 class OwnWording:
     """The wording of `trainer/rollouts/chat/prompts.py`."""
 
+    def __init__(self, *, shared_first: bool = False) -> None:
+        """With `shared_first` the lines that tasks share come before those of each task."""
+        self._shared_first = shared_first
+
     @property
     def version(self) -> str:
         """Version of the text."""
-        return prompts.PROMPT_VERSION
+        return prompts.SHARED_FIRST_VERSION if self._shared_first else prompts.PROMPT_VERSION
 
     def render_tools(self, tools: Sequence[ToolSpec]) -> str:
         """Return one line of JSON per tool."""
@@ -45,9 +49,9 @@ class OwnWording:
 
     def compose_system(self, task: Task, tools_text: str) -> str:
         """Return the system message of a task."""
-        return prompts.compose_system(task, tools_text)
+        return prompts.compose_system(task, tools_text, shared_first=self._shared_first)
 
-    def ending(self, tools_text: str) -> str:
+    def shared_part(self, tools_text: str) -> str:
         """Return the tools and the instructions after them."""
         return "\n".join((tools_text, *prompts.INSTRUCTIONS))
 

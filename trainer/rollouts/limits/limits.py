@@ -27,6 +27,8 @@ class RolloutLimits:
     grades_unfinished: bool = False
     """The verifier grades a rollout that reached a limit of turns or tokens; else it is graded 0.
     """
+    zero_if_late: bool = False
+    """A rollout that ran out of time while it was sampled is graded 0; else it has no grade."""
 
 
 def without_deadlines(limits: RolloutLimits) -> RolloutLimits:
@@ -58,6 +60,7 @@ def limits_for(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec)
         trajectory_timeout_s=trajectory_s,
         infra_retry_allowance_s=environment.infra_retry_allowance_s,
         grades_unfinished=environment.grades_unfinished,
+        zero_if_late=environment.grade_late == "zero",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hillclimb.environment.errors import EngineRestarted
-from trainer.engines.base import Engine, HasCopies, Restartable
+from trainer.engines.base import Engine, Restartable
 from trainer.errors import EngineError
 
 PATIENCE_S = 30.0
@@ -27,10 +27,9 @@ class Request:
     num_drawn: int
 
     @classmethod
-    def to(cls, engine: Engine, *, session: str, prefix_key: str) -> Request:
-        """Return the request that a session sends now, to its copy of the engine."""
-        copy = _serving(engine, session, prefix_key)
-        return cls(copy, time.monotonic(), copy.stats().num_sampled_tokens)
+    def to(cls, engine: Engine) -> Request:
+        """Return the request that is sent now."""
+        return cls(engine, time.monotonic(), engine.stats().num_sampled_tokens)
 
     @property
     def was_restarted(self) -> bool:
@@ -61,14 +60,13 @@ async def refuse_dead_engine(request: Request, token_ids: Sequence[int], *, turn
     await _refuse_restarted(request)
 
 
-async def wait_until_ready(engine: Engine, *, session: str, prefix_key: str) -> None:
-    """Wait until the session's copy of the engine can sample; only the step's deadline bounds it.
+async def wait_until_ready(engine: Engine) -> None:
+    """Wait until the engine can sample; only the step's deadline bounds it.
 
     Raises:
         EngineError: it died more often than it is restarted.
     """
-    copy = _serving(engine, session, prefix_key)
-    while isinstance(copy, Restartable) and not await copy.health_check():  # noqa: ASYNC110 - a process
+    while isinstance(engine, Restartable) and not await engine.health_check():  # noqa: ASYNC110 - a process
         await asyncio.sleep(HEALTH_CHECK_PAUSE_S)
 
 
@@ -77,7 +75,3 @@ async def _refuse_restarted(request: Request) -> None:
         return
     if not await request.engine.health_check() or request.was_restarted:
         raise EngineRestarted("the engine died during a turn and restarts")
-
-
-def _serving(engine: Engine, session: str, prefix_key: str) -> Engine:
-    return engine.copy_for(session, prefix_key) if isinstance(engine, HasCopies) else engine

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from hillclimb.spec.environment.prompt import PromptSpec
+from trainer.rollouts.chat.prompts import PROMPT_VERSION
 from trainer.rollouts.styles.base import PromptStyle
-from trainer.rollouts.styles.own import OWN_STYLE
+from trainer.rollouts.styles.own import OWN_STYLE, SHARED_FIRST_STYLE
 from trainer.rollouts.styles.skyrl.rules import SkyrlRules
 from trainer.rollouts.styles.skyrl.wording import SkyrlWording
 
@@ -16,4 +17,4 @@ def choose_style(spec: PromptSpec) -> PromptStyle:
     if spec.style == "skyrl":
         today = datetime.now().astimezone().date()
         return PromptStyle(wording=SkyrlWording(today=today), rules=SkyrlRules())
-    return OWN_STYLE
+    return OWN_STYLE if spec.version == PROMPT_VERSION else SHARED_FIRST_STYLE

@@ -12,7 +12,7 @@ from hillclimb.environment.base import Grade, ToolCall, ToolResult, ToolSpec
 from hillclimb.protocol.outcomes import StopReason
 from trainer.rollouts.chat import prompts
 from trainer.rollouts.chat.parsing import ParsedTurn, parse_turn
-from trainer.rollouts.chat.wording import OWN_WORDING
+from trainer.rollouts.chat.wording import OWN_WORDING, OwnWording
 from trainer.rollouts.styles.base import PromptStyle
 from trainer.types import Turn
 
@@ -53,3 +53,5 @@ class OwnRules:
 
 
 OWN_STYLE = PromptStyle(wording=OWN_WORDING, rules=OwnRules())
+SHARED_FIRST_STYLE = PromptStyle(wording=OwnWording(shared_first=True), rules=OwnRules())
+"""The same with the lines that tasks share in front: version 2 of the prompt."""

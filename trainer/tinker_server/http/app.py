@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from trainer.tinker_server import wire
 from trainer.tinker_server.accounts import refuse_foreign
-from trainer.tinker_server.errors import RequestRefused, TooLarge
+from trainer.tinker_server.errors import RequestRefused, TooLarge, TooManyJobs
 from trainer.tinker_server.http.bodies import parsed, read
 from trainer.tinker_server.http.rest import RestHandlers
 from trainer.tinker_server.service import TinkerService
@@ -28,6 +28,7 @@ POLL_S = 20.0
 """Wait of a request for a result (seconds); the SDK's timeout is 45."""
 LINK_S = 900.0
 """Lifetime of an archive's download address (seconds)."""
+RETRY_AFTER_S = "1"
 _API = "/api/v1"
 _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 _Handled: TypeAlias = Callable[[Request], Awaitable[dict[str, Any] | Response]]
@@ -116,7 +117,9 @@ def _protected(service: TinkerService, handler: _Handled) -> _Handler:
 
 def _problem(status: int, detail: str, *, is_closed: bool = False) -> JSONResponse:
     """Return an error; `is_closed` ends the connection, so that the rest of a body is not read."""
-    headers = {"Connection": "close"} if is_closed else None
+    headers = {"Connection": "close"} if is_closed else {}
+    if status == TooManyJobs.status:
+        headers["Retry-After"] = RETRY_AFTER_S
     return JSONResponse({"detail": detail}, status_code=status, headers=headers)
 
 
@@ -174,7 +177,7 @@ class _Handlers:
             "is_lora": True,
             "lora_rank": record.lora.rank,
             "model_data": {
-                "arch": "Qwen3ForCausalLM",
+                "arch": self._service.base.architecture,
                 "model_name": record.base_model,
                 "tokenizer_id": self._service.tokenizer_id,
             },

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trainer.inputs.model.directory import load_policy
+from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
+from trainer.inputs.model.families.registry import family_of
 from trainer.learners.model.export import EMBEDDING, HEAD
 
 ALPHA = 32
@@ -24,7 +25,7 @@ class BaseModel:
 
     name: str
     """As clients name it."""
-    model: Qwen3ForCausalLM
+    model: CausalLM
 
     @classmethod
     def load(cls, name: str, directory: Path) -> BaseModel:
@@ -38,16 +39,21 @@ class BaseModel:
         return cls(name, model)
 
     @property
-    def config(self) -> Qwen3Config:
+    def config(self) -> CausalLMConfig:
         """Its architecture."""
         return self.model.config
+
+    @property
+    def architecture(self) -> str:
+        """Its name in `config.json`."""
+        return family_of(self.config).architecture
 
     @property
     def context(self) -> int:
         """Longest sequence (tokens)."""
         return int(self.config.max_position_embeddings)
 
-    def copy(self) -> Qwen3ForCausalLM:
+    def copy(self) -> CausalLM:
         """Return a model that may be changed."""
         return copy.deepcopy(self.model)
 

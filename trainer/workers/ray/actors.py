@@ -66,9 +66,33 @@ class EngineFacts:
     fallback: str | None
 
 
+MAX_RANK_THREADS = 16
+"""Threads of a rank beside a GPU: AdamW over offloaded weights is bound by memory, not by cores."""
+ALLOCATOR = "PYTORCH_ALLOC_CONF"
+"""Variable with the settings of torch's allocator, read when the process first uses its GPU."""
+
+
 def _use_one_thread() -> None:
     """Limit torch to one thread: on shared cores, spinning threads slow all processes down."""
     torch.set_num_threads(1)
+
+
+def rank_threads(num_ranks: int, *, has_gpu: bool, num_cores: int) -> int:
+    """Return the threads of a rank (count).
+
+    Beside a GPU they update offloaded weights and add their gradients, and nothing else computes
+    there; on a machine of CPUs all processes share the cores, and a rank has one.
+    """
+    return max(1, min(MAX_RANK_THREADS, num_cores // num_ranks)) if has_gpu else 1
+
+
+def allocator_settings(transport: str) -> dict[str, str]:
+    """Return the variables for the GPU allocator of a rank.
+
+    Passes of ever new lengths leave gaps between its blocks; with segments that can grow it closes
+    them. Such segments have no IPC handle that an engine could open.
+    """
+    return {} if transport == "ipc" else {ALLOCATOR: "expandable_segments:True"}
 
 
 def _has_probe(factory: WorkerFactory, nonce: str) -> bool:
@@ -220,7 +244,12 @@ class LearnerActor:
     """
 
     def __init__(self, factory: WorkerFactory, rank: int, size: int) -> None:
-        _use_one_thread()
+        has_gpu = torch.cuda.is_available()
+        cores = os.cpu_count() or 1
+        torch.set_num_threads(rank_threads(size, has_gpu=has_gpu, num_cores=cores))
+        if has_gpu:
+            for name, value in allocator_settings(factory.spec.engine.weight_transport).items():
+                os.environ.setdefault(name, value)
         self._factory = factory
         self._rank_number, self._num_ranks = rank, size
         self._rank: LearnerRank | None = None

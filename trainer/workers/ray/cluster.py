@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
+import torch
 from ray._private import ray_constants
 from ray._private import utils as ray_utils
 from ray.exceptions import RayError
@@ -72,11 +73,14 @@ def existing_address(environ: Mapping[str, str]) -> str | None:
 class RayCluster:
     """Connection to a cluster; workers are placed into its one placement group."""
 
-    def __init__(self, bundles: list[Bundle], environ: Mapping[str, str]) -> None:
-        """Join or start a cluster and reserve what `bundles` need.
+    group: PlacementGroup
+    """The reserved resources; there is none before `reserve`."""
+
+    def __init__(self, num_cpus: float, environ: Mapping[str, str]) -> None:
+        """Join a cluster, or start one that has at least `num_cpus`.
 
         Raises:
-            PlacementError: no cluster answers, or it lacks the resources.
+            PlacementError: no cluster answers.
         """
         self._folder: Path | None = None
         address = existing_address(environ)
@@ -84,7 +88,7 @@ class RayCluster:
         try:
             with _own_signals():
                 if address is None:
-                    self._start(bundles)
+                    self._start(num_cpus)
                 else:
                     # Its workers have the environment of whoever started the cluster.
                     reach = {PRIVATE_HOSTS: environ.get(PRIVATE_HOSTS, OWN_MACHINE)}
@@ -94,14 +98,25 @@ class RayCluster:
                         log_to_driver=True,
                         configure_logging=False,
                     )
-            self.group = self._reserve(bundles)
-        except PlacementError:
-            self.leave()
-            raise
+            # A GPU that this machine's torch cannot use is none. A joined cluster's may be on its
+            # other machines only.
+            self.has_gpus = torch.cuda.is_available() or (address is not None and _has_gpus())
         except Exception as fault:
             # A Ray that does not start in time raises a plain Exception.
             self.leave()
             raise PlacementError(f"Ray at {address or 'this machine'}: {fault}") from fault
+        except BaseException:
+            self.leave()
+            raise
+
+    def reserve(self, bundles: list[Bundle]) -> None:
+        """Reserve what `bundles` need.
+
+        Raises:
+            PlacementError: the cluster lacks the resources; it is left.
+        """
+        try:
+            self.group = self._reserved(bundles)
         except BaseException:
             self.leave()
             raise
@@ -131,15 +146,14 @@ class RayCluster:
         finally:
             ray.shutdown()
 
-    def _start(self, bundles: list[Bundle]) -> None:
+    def _start(self, num_cpus: float) -> None:
         self._folder = scratch_path(_FOLDERS, _PREFIX)
         self._folder.mkdir(mode=0o700)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Ray's own default is 15: whatever else the machine does would come before training.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        needed = sum(bundle.cpus for bundle in bundles)
         ray.init(
-            num_cpus=max(os.cpu_count() or 1, math.ceil(needed)),
+            num_cpus=max(os.cpu_count() or 1, math.ceil(num_cpus)),
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
             log_to_driver=True,
@@ -147,7 +161,7 @@ class RayCluster:
             _temp_dir=str(self._folder),
         )
 
-    def _reserve(self, bundles: list[Bundle]) -> PlacementGroup:
+    def _reserved(self, bundles: list[Bundle]) -> PlacementGroup:
         group: PlacementGroup = placement_group(
             [bundle.resources() for bundle in bundles], strategy="PACK"
         )
@@ -190,6 +204,12 @@ def _own_signals() -> Iterator[None]:
         ray_utils.set_sigterm_handler = theirs
         signal.signal(signal.SIGTERM, mine)
         signal.siginterrupt(signal.SIGTERM, False)  # noqa: FBT003 - as asyncio has it
+
+
+def _has_gpus() -> bool:
+    """Tell whether any machine of the cluster has a GPU; the trainer's own may have none."""
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return resources.get("GPU", 0.0) > 0.0
 
 
 def _sum(bundles: list[Bundle]) -> dict[str, float]:

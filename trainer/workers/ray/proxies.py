@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.types import Sample, SamplingParams
 from trainer.weights.chunks import WeightChunk, WeightChunks
 from trainer.weights.digests import WeightDigests
+from trainer.workers.ray.engine_loads import EngineLoads
 from trainer.workers.ray.restarts import IDLE, CumulativeStats, RestartTracker
 
 HEALTH_TIMEOUT_S = 10.0
@@ -169,11 +170,10 @@ class RemoteEngine:
 
 
 class SpreadEngine:
-    """Several copies of an engine as one; rollouts of a group share a prompt and stay together."""
+    """Several copies of an engine as one; a rollout samples from the one that it was given."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engines = tuple(engines)
-        self._sessions: dict[str, Engine] = {}
 
     @property
     def weight_version(self) -> int:
@@ -184,29 +184,20 @@ class SpreadEngine:
         """Return the counters of all copies, as of their last replies."""
         return sum_stats([engine.stats() for engine in self._engines])
 
-    def copy_for(self, session: str, prefix_key: str) -> Engine:
-        """See `HasCopies.copy_for`."""
-        return self._engines[self.copy_number(session, prefix_key)]
-
-    def copy_number(self, session: str, prefix_key: str) -> int:
-        """See `HasCopies.copy_number`."""
-        # Not `hash`: it differs between processes, and all rollout workers must choose alike.
-        digest = hashlib.sha256((prefix_key or session).encode()).digest()
-        return int.from_bytes(digest[:4], "big") % len(self._engines)
+    def copy(self, number: int) -> Engine:
+        """See `HasCopies.copy`."""
+        return self._engines[number]
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
     ) -> Sample:
-        """Continue `prompt_ids` on the group's copy; see `Engine.sample`."""
-        engine = self.copy_for(session, prefix_key)
-        self._sessions[session] = engine
-        return await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
+        """Continue `prompt_ids` on the first copy; see `Engine.sample`."""
+        first = self._engines[0]
+        return await first.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
 
     def release(self, session: str) -> None:
-        """Forget a session's cache, if it has one."""
-        engine = self._sessions.pop(session, None)
-        if engine is not None:
-            engine.release(session)
+        """Forget a session's cache, if the first copy has one."""
+        self._engines[0].release(session)
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence on one copy: all have the same weights."""
@@ -340,9 +331,12 @@ class RemoteLearner:
 class RemoteRolloutWorkers:
     """Rollout workers in other processes, used in turn (round robin)."""
 
-    def __init__(self, actors: Sequence[Any], on_restart: Callable[[int], None]) -> None:
+    def __init__(
+        self, actors: Sequence[Any], on_restart: Callable[[int], None], *, num_engines: int = 1
+    ) -> None:
         """`on_restart` is called with the number of a worker that was restarted."""
         self._actors = tuple(actors)
+        self._loads = EngineLoads(num_engines)
         self._trackers = [
             RestartTracker(partial(on_restart, number)) for number in range(len(actors))
         ]
@@ -354,6 +348,11 @@ class RemoteRolloutWorkers:
         Raises:
             TrainerError: the engine failed, or the worker died more often than its restart limit.
         """
+        group = (request.step, request.split, request.decoding, task.key)
+        with self._loads.place(group, request.n_samples_per_prompt) as engine:
+            return await self._run(task, sample_index, replace(request, engine=engine))
+
+    async def _run(self, task: Task, sample_index: int, request: RolloutRequest) -> Rollout:
         turn, self._next = self._next, (self._next + 1) % len(self._actors)
         call = self._actors[turn].run_rollout.remote(task, sample_index, request)
         try:

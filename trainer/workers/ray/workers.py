@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import ray
-import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -118,13 +117,18 @@ class _Placement:
         self._num_engines = spec.engine.data_parallel_size
         self._num_ranks = spec.placement.learner_ranks if has_learner else 0
         self._num_workers = spec.placement.rollout_workers
-        # GPUs per rank, and per process of an engine: all machines are like the trainer's.
-        self._gpus = 1.0 if torch.cuda.is_available() else 0.0
+        # GPUs per rank, and per process of an engine.
+        self._gpus = 0.0
         self._shares_gpus = has_learner and spec.engine.weight_transport == "ipc"
         self._notices: list[WorkerRestarted] = []
         shutil.rmtree(factory.weights_dir, ignore_errors=True)
         with startup.phase("ray"):
-            self._cluster = RayCluster(self._bundles(), environ)
+            num_cpus = sum(bundle.cpus for bundle in self._bundles())
+            self._cluster = RayCluster(num_cpus, environ)
+            self._gpus = 1.0 if self._cluster.has_gpus else 0.0
+            self._cluster.reserve(self._bundles())
+        if has_learner:
+            self._factory = factory.between_gpus() if self._gpus else factory
         self._refuse_multi_node()
         self._start_until = time.monotonic() + START_S
 
@@ -280,7 +284,9 @@ class _Placement:
         return SamplingWorkers(
             engines=tuple(proxies),
             rollout_runner=RemoteRolloutWorkers(
-                sampling.workers, partial(self._record_restart, "rollout worker")
+                sampling.workers,
+                partial(self._record_restart, "rollout worker"),
+                num_engines=self._num_engines,
             ),
             engine_name=facts.name,
             fallback=facts.fallback,

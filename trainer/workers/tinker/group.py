@@ -85,7 +85,7 @@ def _options(factory: WorkerFactory) -> TinkerOptions:
 
 
 def _num_parameters(factory: WorkerFactory) -> int:
-    """Count those of the base model, where it is a supported Qwen3; else return 0."""
+    """Count those of the base model, where it is of a supported family; else return 0."""
     try:
         return count_parameters(load_config(factory.model_dir, factory.spec.model))
     except (SpecError, ModelUnavailable):

@@ -26,6 +26,9 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _SCHEME = "tinker://"
 _NAME = re.compile(r"^(?P<run>.+)-a(?P<attempt>\d+)-step(?P<step>\d+)-\d+$")
 _CHUNK = 1 << 20
+MAX_ARCHIVE_BYTES = 16 * 2**30
+"""Of an archive as sent, and again of all that it unpacks to: the disk is the run's, and what a
+server sends is the server's choice."""
 
 
 class SavedState(BaseModel):
@@ -101,14 +104,21 @@ def _name_of(tinker_path: str) -> re.Match[str] | None:
     return _NAME.match(checkpoint.rpartition("/")[2])
 
 
-def download_adapter(url: str, directory: Path, *, timeout_s: float, allowed: AllowedHosts) -> None:
+def download_adapter(
+    url: str,
+    directory: Path,
+    *,
+    timeout_s: float,
+    allowed: AllowedHosts,
+    max_bytes: int = MAX_ARCHIVE_BYTES,
+) -> None:
     """Download an archive and put the adapter's two files into `directory`.
 
     The address carries its own permission; the key is not sent along. It is the server's choice, as
     is where it redirects to: every connection is checked.
 
     Raises:
-        StoreError: it cannot be had, or is not the archive of an adapter.
+        StoreError: it cannot be had, is not the archive of an adapter, or has over `max_bytes`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     archive = directory / "archive.part"
@@ -122,8 +132,9 @@ def download_adapter(url: str, directory: Path, *, timeout_s: float, allowed: Al
             response.raise_for_status()
             with archive.open("wb") as handle:
                 for chunk in response.iter_bytes(_CHUNK):
+                    _refuse_above(max_bytes, handle.tell() + len(chunk))
                     handle.write(chunk)
-        _extract(archive, directory)
+        _extract(archive, directory, max_bytes)
         _complete(directory)
     except (httpx.HTTPError, tarfile.TarError, SafetensorError, KeyError, ValueError) as fault:
         raise StoreError(
@@ -150,10 +161,20 @@ def _complete(directory: Path) -> None:
     config_file.write_text(json.dumps(config, indent=2))
 
 
-def _extract(archive: Path, directory: Path) -> None:
+def _refuse_above(max_bytes: int, num_bytes: int) -> None:
+    if num_bytes > max_bytes:
+        raise ValueError(f"the archive has more than {max_bytes:,} bytes")
+
+
+def _extract(archive: Path, directory: Path, max_bytes: int) -> None:
     """Extract the two files only, by their names: other paths of an archive are not trusted."""
     with tarfile.open(archive, "r:*") as tar:
-        members = {Path(each.name).name: each for each in tar.getmembers() if each.isfile()}
+        members = {}
+        for each in tar:
+            # Before what it announces is unpacked to get at the next one.
+            _refuse_above(max_bytes, each.offset_data + each.size)
+            if each.isfile():
+                members[Path(each.name).name] = each
         for name in ADAPTER_FILES:
             source = tar.extractfile(members[name])
             if source is None:

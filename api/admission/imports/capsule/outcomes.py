@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Table, null, update
+from sqlalchemy import ColumnElement, Table, literal, null, update
 from sqlalchemy.orm import Session
 
 from api.admission.imports.capsule.journal import MAX_ATTEMPT, MEASURED, StoredEvent, trainer_event
 from api.admission.imports.errors import ImportRejected
 from api.results.derive import EVAL, TRAIN, derive, to_draft
-from api.tables import OutcomeRecord, Run, RunEvent
+from api.tables import Eval, OutcomeRecord, Run, RunEvent
 from hillclimb.blobs.archive.capsule import CapsuleArchive
 from hillclimb.blobs.base import StoreError, checked_key
-from hillclimb.protocol.events import ProbeCompleted
+from hillclimb.protocol.events import Event, ProbeCompleted
 from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.protocol.payloads.studies.capsule import OUTCOMES
 
@@ -60,7 +60,9 @@ def _derive_step(session: Session, run: Run, events: list[StoredEvent], rows: Ro
         known = [{k: v for k, v in each.items() if v is not None} for each in outcomes]
         model = trainer_event(event, known)
         derive(session, run, event.attempt or 1, [model])
-        _restore_nulls(session, run.id, outcomes)
+        if _restore_nulls(session, run.id, outcomes):
+            # They were stored with what an event of today has in the place of null.
+            session.execute(update(Eval).where(*_of_place(run, place, model)).values(counts=null()))
         if isinstance(model, ProbeCompleted):
             _report_again(session, run, event, model)
     if rows:
@@ -69,6 +71,13 @@ def _derive_step(session: Session, run: Run, events: list[StoredEvent], rows: Ro
             f"{OUTCOMES} has {split} outcomes of attempt {attempt} under {decoding!r} that no"
             " event has measured."
         )
+
+
+def _of_place(run: Run, place: Place | None, model: Event) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of the evaluation that an event measured; of none for other events."""
+    attempt, split, decoding = place or (0, TRAIN, TRAIN)
+    where = (Eval.run_id == run.id, Eval.attempt == attempt, Eval.decoding == decoding)
+    return (*where, Eval.step == model.step, literal(split == EVAL))
 
 
 def _place(event: StoredEvent) -> Place | None:
@@ -130,14 +139,18 @@ def _report_again(session: Session, run: Run, event: StoredEvent, model: ProbeCo
     session.execute(update(RunEvent).where(where).values(data=draft.data))
 
 
-def _restore_nulls(session: Session, run_id: str, rows: list[dict[str, Any]]) -> None:
+def _restore_nulls(session: Session, run_id: str, rows: list[dict[str, Any]]) -> bool:
+    """Store nulls of the capsule as nulls; tell whether there were any."""
+    has_nulls = False
     table = OutcomeRecord.__table__
     assert isinstance(table, Table)
     for name in NULLABLE:
         ids = [row["rollout_id"] for row in rows if name in row and row[name] is None]
         if ids:
+            has_nulls = True
             where = (table.c.run_id == run_id) & table.c.rollout_id.in_(ids)
             session.execute(update(table).where(where).values({name: null()}))
+    return has_nulls
 
 
 def measured_by_step(events: Iterator[StoredEvent]) -> dict[int, list[StoredEvent]]:

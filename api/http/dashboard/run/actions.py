@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from api.admission.deletion.runs import may_delete
 from api.admission.lineage.fork import ForkRequest
 from api.results.artifacts.checkpoints import list_checkpoints
 from api.runs.errors import CheckpointNotFound, ForkRejected
@@ -39,6 +40,7 @@ def actions_contents(
         "can_cancel": not is_leaving,
         "resume": _resume_label(status, steps),
         "steps": steps,
+        "can_delete": status in TERMINAL and may_delete(run, caller),
         "is_forkable": run.spec.get("kind", "train") == "train",
     }
 

@@ -47,7 +47,7 @@ function show(state, text) {
 }
 
 async function follow() {
-  if (!rows().querySelector("[data-moving]")) return show("off", "nothing moves");
+  if (!rows().querySelector("[data-moving]")) return show("off", "no run is active");
   if (!document.hidden) {
     try {
       await refresh();

@@ -1,61 +1,49 @@
-"""Token buckets by name, in the memory of one API process."""
+"""Token buckets by name, in the memory that the API processes of one address share."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-MAX_BUCKETS = 10_000
-"""Names that are remembered; the one that was quiet for longest is forgotten first."""
+from api.http.live.serving.bucket_table import BucketTable
 
 
-@dataclass(slots=True)
-class Bucket:
-    """Tokens that a name may still take at once."""
-
-    tokens: float
-    at: float
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
     """One bucket for each name, which `per_minute` tokens a minute fill."""
 
     per_minute: float
     burst_s: float
     """A quiet name may use the tokens of this many seconds at once."""
+    table: BucketTable = field(default_factory=BucketTable.private)
+    kind: str = ""
+    """Keeps these names apart from those of other buckets in the table."""
     clock: Callable[[], float] = time.monotonic
-    _buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, name: str) -> float:
         """Take a token of the name; return 0, or the seconds until there is one."""
-        with self._lock:
-            bucket = self._filled(name)
-            wait_s = self._wait_s(bucket)
-            if wait_s == 0:
-                bucket.tokens -= 1
-            return wait_s
+        now, waits = self.clock(), [0.0]
+
+        def change(tokens: float, at: float) -> tuple[float, float]:
+            level = self._level(tokens, at, now)
+            waits[0] = self._wait_s(level)
+            return (level if waits[0] else level - 1), max(at, now)
+
+        self.table.update(f"{self.kind} {name}", change)
+        return waits[0]
 
     def wait_s(self, name: str) -> float:
         """Return the seconds until there is a token of the name, 0 where there is one now."""
-        with self._lock:
-            return self._wait_s(self._filled(name)) if name in self._buckets else 0.0
+        return self._wait_s(self._level(*self.table.read(f"{self.kind} {name}"), self.clock()))
 
-    def _filled(self, name: str) -> Bucket:
+    def _level(self, tokens: float, at: float, now: float) -> float:
         size = max(1.0, self.per_minute * self.burst_s / 60)
-        now = self.clock()
-        bucket = self._buckets.setdefault(name, Bucket(size, now))
-        self._buckets.move_to_end(name)
-        if len(self._buckets) > MAX_BUCKETS:
-            self._buckets.popitem(last=False)
-        bucket.tokens = min(size, bucket.tokens + (now - bucket.at) * self.per_minute / 60)
-        bucket.at = now
-        return bucket
+        if tokens >= size:
+            return size
+        # Another process may have read the clock later, and have come first.
+        return min(size, tokens + max(0.0, now - at) * self.per_minute / 60)
 
-    def _wait_s(self, bucket: Bucket) -> float:
+    def _wait_s(self, level: float) -> float:
         # Sums of floats: a token that is there but for its last bits is there.
-        return 0.0 if bucket.tokens >= 1 - 1e-9 else (1 - bucket.tokens) * 60 / self.per_minute
+        return 0.0 if level >= 1 - 1e-9 else (1 - level) * 60 / self.per_minute

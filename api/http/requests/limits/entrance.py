@@ -48,7 +48,7 @@ class Entrance:
     def enter(self, key: str, origin: Origin) -> Principal:
         """Return the owner of a key; raises NotAuthenticated."""
         try:
-            with self.database.transaction() as session:
+            with self.database.lookup() as session:
                 caller = authenticate(session, key, now=utc_now())
         except NotAuthenticated as error:
             self.refuse(key, str(error), origin)
@@ -59,7 +59,7 @@ class Entrance:
     def attempt_of(self, token: str, origin: Origin) -> str:
         """Return the id of the attempt with this token; raises UnknownToken."""
         query = select(Attempt.id).where(Attempt.token_hash == hash_token(token))
-        with self.database.transaction() as session:
+        with self.database.lookup() as session:
             attempt_id = session.scalar(query)
         if attempt_id is None:
             error = UnknownToken("The attempt token is not known.")
@@ -84,7 +84,7 @@ class Entrance:
             log.exception("no audit record of the refused request %s", origin.request_id)
 
     def _learn_prefixes(self) -> None:
-        with self.database.transaction() as session:
+        with self.database.lookup() as session:
             self.wrong_keys.learn(prefixes_of_keys(session))
 
 

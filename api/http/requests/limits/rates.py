@@ -1,4 +1,4 @@
-"""Rate limits: a bucket of requests per key, person or attempt, in each API process."""
+"""Rate limits: a bucket of requests per key, person or attempt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from api.http.live.serving.bucket_table import BucketTable
 from api.http.requests.limits.buckets import Buckets
 from api.tables.access.errors import RateExceeded
 from api.tables.access.identity import Principal
@@ -17,14 +18,21 @@ BURST_S = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class Rates:
-    """The rates of one API process."""
+    """The rates of the API processes of one address."""
 
     per_minute: int
+    table: BucketTable = field(default_factory=BucketTable.private)
     clock: Callable[[], float] = time.monotonic
     _buckets: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
-        self._buckets = Buckets(per_minute=self.per_minute, burst_s=BURST_S, clock=self.clock)
+        self._buckets = Buckets(
+            per_minute=self.per_minute,
+            burst_s=BURST_S,
+            table=self.table,
+            kind="requests",
+            clock=self.clock,
+        )
 
     def count(self, caller: Principal) -> None:
         """Take one request from the caller's bucket; raises RateExceeded when it is empty."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address, ip_network
 
+from api.http.live.serving.bucket_table import BucketTable
 from api.http.requests.limits.buckets import Buckets
 from api.tables.access.errors import RateExceeded
 from api.tables.access.identity import PREFIX_CHARS
@@ -43,9 +44,14 @@ class _Refusals:
 
 @dataclass(slots=True, kw_only=True)
 class WrongKeys:
-    """Right and wrong keys that one API process remembers, by digests alone."""
+    """Right and wrong keys, by digests alone.
+
+    Wrong ones are counted for all API processes of one address; what was right, and what the audit
+    log has, each process remembers for itself.
+    """
 
     per_minute: int
+    table: BucketTable = field(default_factory=BucketTable.private)
     clock: Callable[[], float] = time.monotonic
     _by_address: Buckets = field(init=False)
     _by_prefix: Buckets = field(init=False)
@@ -56,8 +62,13 @@ class WrongKeys:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._by_address = Buckets(per_minute=self.per_minute, burst_s=BURST_S, clock=self.clock)
-        self._by_prefix = Buckets(per_minute=PER_PREFIX, burst_s=BURST_S, clock=self.clock)
+        self._by_address = self._buckets(self.per_minute, "wrong keys")
+        self._by_prefix = self._buckets(PER_PREFIX, "prefixes")
+
+    def _buckets(self, per_minute: float, kind: str) -> Buckets:
+        return Buckets(
+            per_minute=per_minute, burst_s=BURST_S, table=self.table, kind=kind, clock=self.clock
+        )
 
     def check(self, address: str, secret: str) -> None:
         """Raise RateExceeded where the address has sent too many and this one may be a guess."""

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from sqlalchemy.orm import Session
 
+from api.admission.deletion.projects import delete_project
 from api.http.problems import INVALID, KINDS, MALFORMED, documented
 from api.http.requests.context import Operator, Reader, ServicesDep
 from api.http.routes.access.bodies import CreateProject, SetQuotas
@@ -14,10 +15,11 @@ from api.http.routes.access.keys import describe_issued
 from api.runs.journal import utc_now
 from api.scheduling.capacity import quotas
 from api.tables.access import projects
-from api.tables.access.errors import ProjectExists, ProjectNotFound
+from api.tables.access.errors import ProjectExists, ProjectInUse, ProjectNotFound
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from api.tables.access.quotas import quotas_of, set_quotas
 from hillclimb.protocol.payloads.projects.access import (
+    DeletedProjectPayload,
     NewProjectPayload,
     ProjectList,
     ProjectPayload,
@@ -69,6 +71,27 @@ def list_projects(
         rows = projects.list_projects(session, caller, after=after, limit=limit + 1)
     data = [ProjectPayload.model_validate(row) for row in rows[:limit]]
     return ProjectList(data=data, has_more=len(rows) > limit)
+
+
+@router.delete(
+    "/projects/{project_id}",
+    operation_id="delete_project",
+    summary="Delete a project",
+    status_code=202,
+    responses={**documented(KINDS[ProjectNotFound], KINDS[ProjectInUse])},
+)
+def remove_project(
+    services: ServicesDep, caller: Operator, project_id: ProjectId
+) -> DeletedProjectPayload:
+    """Delete a project with its runs, datasets, secrets, keys and members, for good.
+
+    Refused while a run or a cluster of it has not ended; `errors` name them. Its keys and sessions
+    end with the response; rows and files are deleted in the background. Its audit log stays.
+    """
+    with services.database.transaction() as session:
+        project, name = delete_project(session, project_id, caller, now=utc_now())
+    assert project.deleting_at is not None
+    return DeletedProjectPayload(id=project.id, name=name, deleting_at=project.deleting_at)
 
 
 @router.put(

@@ -26,6 +26,7 @@ from hillclimb.protocol.launch import (
     LaunchPlan,
     RegisteredRunner,
     RegisterRunner,
+    RunFolders,
 )
 
 NUM_TO_ENQUEUE = 5
@@ -132,6 +133,21 @@ def claim(services: ServicesDep, caller: RegisteredCaller) -> LaunchPlan | Respo
             session, runner, ingest_url=ingest_url, keyring=services.keyring, now=utc_now()
         )
     return plan if plan is not None else Response(status_code=204)
+
+
+@router.post(
+    "/{runner_id}/deleted-runs",
+    operation_id="list_deleted_runs",
+    summary="Learn which runs were deleted",
+    responses={**UNKNOWN},
+)
+def list_deleted_runs(
+    services: ServicesDep, caller: RegisteredCaller, body: RunFolders
+) -> RunFolders:
+    """Return those of the runs that were deleted: the runner deletes their folders."""
+    with services.database.transaction() as session:
+        runner = caller.lock(session)
+        return RunFolders(run_ids=tuple(runners.deleted_among(session, runner, body.run_ids)))
 
 
 @router.post(

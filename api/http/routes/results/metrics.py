@@ -6,8 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
+from api.http.problems import INVALID, KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
+from api.results.errors import TooManyPoints
 from api.results.metrics import MetricFilters, read_metrics
 from hillclimb.protocol.payloads.results.metrics import MetricList
 
@@ -28,7 +30,12 @@ def metric_filters(
     )
 
 
-@router.get("", operation_id="list_metrics", summary="Read metric series")
+@router.get(
+    "",
+    operation_id="list_metrics",
+    summary="Read metric series",
+    responses={**documented(INVALID, KINDS[TooManyPoints])},
+)
 def list_metrics(
     services: ServicesDep,
     caller: Reader,
@@ -38,7 +45,8 @@ def list_metrics(
     """Return one series per name and decoding; for a repeated step the newest attempt counts.
 
     With `max_points`, a series of more steps than that has its first point, and the last one of
-    each of so many equal parts of its steps.
+    each of so many equal parts of its steps. More than 500,000 points in all are refused.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return MetricList.of(as_list(read_metrics(session, run.id, filters)))
+        series = read_metrics(session, run.id, filters)
+        return MetricList.of(as_list(series, sampled_at=run.metrics_sampled_at))

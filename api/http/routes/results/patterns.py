@@ -10,10 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.http.problems import INVALID, KINDS, documented
 from api.http.requests.context import Reader, ServicesDep, Writer
 from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
+from api.results.artifacts.errors import ArtifactRemoved
 from api.results.comparison.patterns import PatternFilters, build_patterns
 from api.results.errors import MixedDetectors, NoSuchEval, NotRescorable, RescoringBusy
 from api.results.rescoring.rescore import RescoringScope
 from api.results.rescoring.search import list_searches, search_run
+from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
 from hillclimb.protocol.payloads.results.patterns import (
     PatternReport,
@@ -89,7 +91,15 @@ class SearchRequest(BaseModel):
     "/searches",
     operation_id="search_patterns",
     summary="Search stored rollouts for failure patterns again",
-    responses={**documented(KINDS[NotRescorable], KINDS[RescoringBusy], INVALID)},
+    responses={
+        **documented(
+            KINDS[RunNotFound],
+            KINDS[ArtifactRemoved],
+            KINDS[NotRescorable],
+            KINDS[RescoringBusy],
+            INVALID,
+        )
+    },
 )
 def search_patterns(
     services: ServicesDep, caller: Writer, run_id: RunId, body: SearchRequest

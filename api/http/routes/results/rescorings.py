@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.http.problems import INVALID, KINDS, documented
 from api.http.requests.context import Reader, ServicesDep, Writer
 from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
+from api.results.artifacts.errors import ArtifactRemoved
 from api.results.errors import NotRescorable, RescoringBusy
 from api.results.rescoring.rescore import RescoringScope, list_rescorings, rescore
-from api.runs.errors import SpecOutdated
+from api.runs.errors import RunNotFound, SpecOutdated
 from api.runs.journal import utc_now
 from hillclimb.protocol.payloads.results.evals import RescoringList, RescoringPayload
 from hillclimb.spec.section import WHOLE
@@ -38,7 +39,14 @@ class RescoringRequest(BaseModel):
     operation_id="rescore_run",
     summary="Grade stored rollouts again",
     responses={
-        **documented(KINDS[NotRescorable], KINDS[RescoringBusy], KINDS[SpecOutdated], INVALID)
+        **documented(
+            KINDS[RunNotFound],
+            KINDS[ArtifactRemoved],
+            KINDS[NotRescorable],
+            KINDS[RescoringBusy],
+            KINDS[SpecOutdated],
+            INVALID,
+        )
     },
 )
 def rescore_run(

@@ -15,7 +15,7 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.tables import RunEvent
-from api.tables.access.errors import TooManyStreams
+from api.tables.access.errors import StreamsBusy, TooManyStreams
 from hillclimb.protocol.payloads.events import EventPage, EventPayload
 
 router = APIRouter(prefix="/v1/runs/{run_id}/events", tags=["events"], responses=PROBLEMS)
@@ -68,7 +68,7 @@ def list_events(
             " happen; `event: end` once the run has ended and all events are sent.",
             "content": {"text/event-stream": {"example": STREAM_EXAMPLE}},
         },
-        **documented(KINDS[TooManyStreams]),
+        **documented(KINDS[TooManyStreams], KINDS[StreamsBusy]),
     },
 )
 def stream_events(

@@ -1,4 +1,4 @@
-"""`/v1/runs`: create, plan, list, get, cancel, pause, resume, fork."""
+"""`/v1/runs`: create, plan, list, get, delete, cancel, pause, resume, fork."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, Header, Path, Query, Re
 from fastapi.responses import JSONResponse
 
 from api.admission.admission import Admitted
+from api.admission.deletion.runs import delete_run
 from api.admission.lineage.fork import ForkRequest
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
@@ -36,8 +37,10 @@ from api.runs.errors import (
     DefaultsMisfit,
     ForkRejected,
     InvalidTransition,
+    ModelUnsupported,
     NothingToResume,
     RunImported,
+    RunInUse,
     RunNotFound,
     SpecOutdated,
 )
@@ -50,7 +53,13 @@ from api.tables.access.grants.charging import GrantExhausted
 from api.tables.access.idempotency import IdempotencyKeyReused
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 from api.tables.access.secrets.errors import SecretMissing, SecretNotForHost
-from hillclimb.protocol.payloads.runs import ForkPayload, PlanPayload, RunList, RunPayload
+from hillclimb.protocol.payloads.runs import (
+    DeletedRunPayload,
+    ForkPayload,
+    PlanPayload,
+    RunList,
+    RunPayload,
+)
 from hillclimb.spec.section import MAX_TAGS, Moment, Tag
 from hillclimb.spec.sections import RunKind
 
@@ -89,6 +98,7 @@ SPEC_PROBLEMS = (
     KINDS[SecretNotForHost],
     KINDS[AddressRefused],
     KINDS[DefaultsMisfit],
+    KINDS[ModelUnsupported],
 )
 NO_RUN = KINDS[RunNotFound]
 
@@ -195,6 +205,24 @@ def get_run(services: ServicesDep, caller: Reader, run_id: RunId) -> RunPayload:
     """Return the run with its attempts, and its place in the queue while it waits."""
     with services.database.transaction() as session:
         return describe_run(session, store.get_run(session, caller.project_id, run_id))
+
+
+@router.delete(
+    "/{run_id}",
+    operation_id="delete_run",
+    summary="Delete a run",
+    status_code=202,
+    responses={**documented(NO_RUN, KINDS[InvalidTransition], KINDS[RunInUse])},
+)
+def remove_run(services: ServicesDep, caller: Writer, run_id: RunId) -> DeletedRunPayload:
+    """Delete an ended run with its checkpoints, rollouts, logs and figures, for good.
+
+    For an admin, and for whoever submitted it. No request reaches it from the response on; its rows
+    and files are deleted in the background. `errors` of `run_in_use` name what needs the run.
+    """
+    with services.database.transaction() as session:
+        deleted = delete_run(session, run_id, caller, now=utc_now())
+    return DeletedRunPayload.model_validate(deleted)
 
 
 @router.post(

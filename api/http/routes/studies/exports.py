@@ -11,12 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
-from api.results.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.errors import ArtifactNotFound, ArtifactRemoved
 from api.results.artifacts.exports.skyrl_export import prepare_export, send_export
 from api.results.artifacts.exports.tracking_files import tracking_keys, tracking_zip
+from api.results.artifacts.retention import require_trajectories
 from api.results.artifacts.rollouts.files import batches, rollout_lines
 from api.results.artifacts.trajectories import TrajectoryFilters, pass_threshold
 from api.results.errors import NoSuchEval
+from api.runs.errors import RunNotFound
 
 router = APIRouter(prefix="/v1/runs/{run_id}/exports", tags=["exports"], responses=PROBLEMS)
 
@@ -45,7 +47,7 @@ NOSNIFF = {"X-Content-Type-Options": "nosniff"}
     response_class=StreamingResponse,
     responses={
         200: {"content": {"application/gzip": {}}, "description": "JSON lines"},
-        **documented(KINDS[ArtifactNotFound]),
+        **documented(KINDS[RunNotFound], KINDS[ArtifactNotFound], KINDS[ArtifactRemoved]),
     },
 )
 def download_rollouts(
@@ -61,6 +63,7 @@ def download_rollouts(
     """
     filters = TrajectoryFilters(**query.model_dump())
     with open_run(services, caller, run_id) as (session, run):
+        require_trajectories(run)
         chosen = batches(session, run.id, filters, pass_threshold=pass_threshold(run))
     if not chosen:
         raise ArtifactNotFound(f"Run {run_id} has no rollout that these filters let through.")

@@ -1,4 +1,4 @@
-"""Forms that act on a run: pause, resume, cancel, evaluate, fork, annotate.
+"""Forms that act on a run: pause, resume, cancel, evaluate, fork, annotate, delete.
 
 Each does what its route of the API does. A form carries a token that only pages of the session
 know, and a key under which a repeated submission returns the first one's run.
@@ -13,6 +13,7 @@ from fastapi import APIRouter, BackgroundTasks, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from api.admission.annotations import annotate_run
+from api.admission.deletion.runs import delete_run
 from api.http.dashboard.headers import PAGE_HEADERS
 from api.http.dashboard.run.actions import actions_contents, evaluation_request, fork_request
 from api.http.dashboard.run.annotations import annotation_of
@@ -23,12 +24,13 @@ from api.http.requests.context import RawBody, Reader, Services, ServicesDep, re
 from api.http.requests.reads import open_run
 from api.http.requests.stopping import stop_and_enqueue
 from api.http.routes.web.dashboard import REFUSALS, Visitor, redirect_to_login, show_refusal
+from api.runs.journal import utc_now
 from api.scheduling import control
 from api.tables.access.identity import Principal, Scope
 
 router = APIRouter(include_in_schema=False)
 
-Action = Literal["pause", "resume", "cancel", "evaluate", "fork", "annotate"]
+Action = Literal["pause", "resume", "cancel", "evaluate", "fork", "annotate", "delete"]
 MAX_FIELDS = 500
 """More than the largest form has: that of a spec."""
 
@@ -61,7 +63,8 @@ def act(  # noqa: PLR0913 (one per part of the request)
         target = _act(services, caller, run_id, action, fields, background)
     except REFUSALS as error:
         return show_refusal(error)
-    response = RedirectResponse(f"/runs/{target}", status_code=303, headers=PAGE_HEADERS)
+    path = "/" if target is None else f"/runs/{target}"
+    response = RedirectResponse(path, status_code=303, headers=PAGE_HEADERS)
     response.background = background
     return response
 
@@ -102,8 +105,8 @@ def _act(
     action: Action,
     fields: dict[str, str],
     background: BackgroundTasks,
-) -> str:
-    """Return the id of the run to show: a new one after evaluate, fork and some resumes."""
+) -> str | None:
+    """Return the run to show: a new one after evaluate, fork and some resumes; null: the list."""
     stops = {"pause": control.pause, "cancel": control.cancel}
     if action in stops:
         stop_and_enqueue(services, caller, run_id, background, stops[action])
@@ -112,6 +115,10 @@ def _act(
         with services.database.transaction() as session:
             annotate_run(session, caller.project_id, run_id, annotation_of(fields))
         return run_id
+    if action == "delete":
+        with services.database.transaction() as session:
+            delete_run(session, run_id, caller, now=utc_now())
+        return None
     path = f"/runs/{run_id}/actions/{action}"
     request = request_key(caller, path, fields.get("key"), b"")
     if action == "resume":

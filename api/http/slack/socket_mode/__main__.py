@@ -31,6 +31,8 @@ def main() -> int:
 
 
 async def _run(settings: Settings) -> None:
+    # It acts on one request at a time.
+    settings = settings.model_copy(update={"db_pool": settings.db_worker_pool})
     with open_services(settings, os.environ) as services:
         consumer = EnvelopeConsumer(services=services)
         for number in (signal.SIGTERM, signal.SIGINT):

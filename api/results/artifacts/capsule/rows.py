@@ -16,7 +16,8 @@ from api.tables.database import Database
 PAGE = 1000
 """Rows per read."""
 OUTCOME = [each.key for each in OutcomeRecord.__table__.columns if each.key != "run_id"]
-EVAL = [each.key for each in Eval.__table__.columns if each.key != "run_id"]
+EVAL = [each.key for each in Eval.__table__.columns if each.key not in ("run_id", "counts")]
+"""The counts follow from the outcomes."""
 
 
 def event_lines(database: Database, run_id: str, *, last_seq: int) -> Iterator[bytes]:

@@ -1,12 +1,11 @@
 """Charges a key's grant in the transaction of what it pays for.
 
-One UPDATE checks and counts, so concurrent requests of one key wait for each other, and a
+The grant's row is locked first, so concurrent requests of one key wait for each other, and a
 transaction that is rolled back is not charged.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from api.tables import RunGrant
@@ -23,19 +22,16 @@ def charge_run(session: Session, caller: Principal) -> None:
     Raises:
         GrantExhausted: the key has created as many runs as it may.
     """
-    charge = (
-        update(RunGrant)
-        .where(RunGrant.key_id == caller.key_id, RunGrant.num_runs_used < RunGrant.num_runs)
-        .values(num_runs_used=RunGrant.num_runs_used + 1)
-        .returning(RunGrant.key_id)
-        .execution_options(synchronize_session=False)
-    )
-    if session.scalar(charge) is None and (grant := _grant(session, caller)) is not None:
+    grant = _lock_grant(session, caller)
+    if grant is None:
+        return
+    if grant.num_runs_used >= grant.num_runs:
         raise GrantExhausted(
             f"The grant of the key {caller.key_name!r} covers {grant.num_runs} runs, and"
             f" {grant.num_runs_used} are used: this request creates one more. Nothing was created."
             " An admin can raise it (hillclimb agent-key set)."
         )
+    grant.num_runs_used += 1
 
 
 def charge_extension(session: Session, caller: Principal, *, usd: float, hours: float) -> None:
@@ -44,21 +40,11 @@ def charge_extension(session: Session, caller: Principal, *, usd: float, hours: 
     Raises:
         GrantExhausted: the extension is larger than what is left.
     """
-    charge = (
-        update(RunGrant)
-        .where(
-            RunGrant.key_id == caller.key_id,
-            RunGrant.extra_usd_used + usd <= RunGrant.extra_usd,
-            RunGrant.extra_hours_used + hours <= RunGrant.extra_hours,
-        )
-        .values(
-            extra_usd_used=RunGrant.extra_usd_used + usd,
-            extra_hours_used=RunGrant.extra_hours_used + hours,
-        )
-        .returning(RunGrant.key_id)
-        .execution_options(synchronize_session=False)
-    )
-    if session.scalar(charge) is None and (grant := _grant(session, caller)) is not None:
+    grant = _lock_grant(session, caller)
+    if grant is None:
+        return
+    used_usd, used_hours = grant.extra_usd_used + usd, grant.extra_hours_used + hours
+    if used_usd > grant.extra_usd or used_hours > grant.extra_hours:
         raise GrantExhausted(
             f"The grant of the key {caller.key_name!r} has"
             f" ${grant.extra_usd - grant.extra_usd_used:g} and"
@@ -66,7 +52,10 @@ def charge_extension(session: Session, caller: Principal, *, usd: float, hours: 
             f" ${usd:g} and {hours:g} h. Nothing was extended. An admin can raise it (hillclimb"
             " agent-key set)."
         )
+    grant.extra_usd_used, grant.extra_hours_used = used_usd, used_hours
 
 
-def _grant(session: Session, caller: Principal) -> RunGrant | None:
-    return session.get(RunGrant, caller.key_id, populate_existing=True)
+def _lock_grant(session: Session, caller: Principal) -> RunGrant | None:
+    if caller.key_id is None:
+        return None
+    return session.get(RunGrant, caller.key_id, populate_existing=True, with_for_update=True)

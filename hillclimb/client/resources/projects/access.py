@@ -10,6 +10,7 @@ from hillclimb.client.paths import quoted
 from hillclimb.protocol.payloads.projects.access import (
     AuditList,
     CallerPayload,
+    DeletedProjectPayload,
     IssuedKeyPayload,
     KeyList,
     KeyPayload,
@@ -82,6 +83,11 @@ class ProjectAccess:
     def create_project(self, name: str) -> NewProjectPayload:
         """Create a project, as the operator; the response has the key of its admin."""
         return self._http.request(NewProjectPayload, "POST", PROJECTS, json={"name": name})
+
+    def delete_project(self, project_id: str) -> DeletedProjectPayload:
+        """Delete a project with all that it has, as the operator; its audit log stays."""
+        path = f"{PROJECTS}/{quoted(project_id)}"
+        return self._http.request(DeletedProjectPayload, "DELETE", path)
 
     def quotas(self) -> QuotasPayload:
         """Return the quotas of the project and their use."""

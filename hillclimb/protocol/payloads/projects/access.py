@@ -101,6 +101,16 @@ class NewProjectPayload(ProjectPayload):
     key: IssuedKeyPayload
 
 
+class DeletedProjectPayload(Payload):
+    """A project whose deletion was requested."""
+
+    object: Literal["deleted_project"] = "deleted_project"
+    id: str
+    name: str
+    deleting_at: datetime
+    """When it was requested: none of its keys and members is admitted any more."""
+
+
 class ProjectList(Payload):
     """One page of projects by id."""
 
@@ -138,7 +148,8 @@ class AuditPayload(Payload):
     key_id: str | None
     person_id: str | None
     route: str
-    """Method and path, such as `POST /v1/runs/{run_id}/cancel`."""
+    """Method and path, such as `POST /v1/runs/{run_id}/cancel`; or the sweep of the worker that
+    completed a deletion."""
     target: str | None
     """Id of what was changed."""
     request_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from hillclimb.protocol.payloads.base import Payload
@@ -30,4 +31,6 @@ class MetricList(Payload):
 
     object: Literal["list"] = "list"
     data: list[MetricSeries]
+    sampled_at: datetime | None = None
+    """When retention removed all but some points of the training metrics; null: none was."""
     has_more: bool

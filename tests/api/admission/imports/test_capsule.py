@@ -13,6 +13,7 @@ import httpx
 import pytest
 from sqlalchemy import func, select, update
 
+from api.results.evals.store import count_outcomes, list_evals
 from api.tables import Checkpoint, OutboxMessage, OutcomeRecord, Run, RunEvent
 from hillclimb.spec.run import RunSpec
 from tests.api.fixtures.serving import Served
@@ -162,7 +163,7 @@ def test_its_own_capsule_has_the_same_outcomes(served: Served, capsule: bytes) -
 def test_what_an_older_trainer_did_not_count_stays_unknown(
     served: Served, story: Story, original: str
 ) -> None:
-    unknown = {"num_thinking_tokens": None, "reset_s": None}
+    unknown = {"num_thinking_tokens": None, "reset_s": None, "modality": None}
     with story.database.transaction() as session:
         session.execute(update(OutcomeRecord).values(unknown))
     run_id = bring(served, capsule_of(served, original)).json()["id"]
@@ -171,6 +172,9 @@ def test_what_an_older_trainer_did_not_count_stays_unknown(
         for outcome in session.scalars(query):
             assert {name: getattr(outcome, name) for name in unknown} == unknown
             assert outcome.tool_errors == {}
+        evals = list_evals(session, run_id)
+        tasks = [task for each in count_outcomes(session, run_id, evals).values() for task in each]
+    assert {task.modality for task in tasks} == {None}
 
 
 def test_a_dump_survives_a_capsule(served: Served, imported: str) -> None:

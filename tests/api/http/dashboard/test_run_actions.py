@@ -81,6 +81,22 @@ def test_an_ended_run_with_a_checkpoint_resumes_as_a_new_one(
     assert new["spec"]["lineage"]["resumed_from"]["run_id"] == run_id
 
 
+def test_an_ended_run_is_deleted_and_the_list_has_it_no_more(
+    story: Story, browser: httpx.Client, run_id: str
+) -> None:
+    assert "/actions/delete" not in browser.get(f"/runs/{run_id}").text
+    early = press(browser, run_id, "delete")
+    assert (early.status_code, "Cancel it first" in early.text) == (409, True)
+    story.finish(run_id, 20, ReasonCode.TRAINER_CRASHED)
+    press(browser, run_id, "cancel")
+    assert f'action="/runs/{run_id}/actions/delete"' in browser.get(f"/runs/{run_id}").text
+    deleted = press(browser, run_id, "delete")
+    assert (deleted.status_code, deleted.headers["location"]) == (303, "/")
+    gone = browser.get(f"/runs/{run_id}")
+    assert (gone.status_code, "was deleted by" in gone.text) == (404, True)
+    assert browser.get("/v1/runs").json()["data"] == []
+
+
 def test_evaluate_makes_one_run_also_of_a_double_click(browser: httpx.Client, run_id: str) -> None:
     fields = fields_of(browser, run_id) | {"step": "20"}
     answers = [browser.post(f"/runs/{run_id}/actions/evaluate", data=fields) for _ in range(2)]

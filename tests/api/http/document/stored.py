@@ -75,16 +75,20 @@ def store_project(story: Story, blobs: DiskStore, client: httpx.Client) -> Store
     made = create(client, ended, other=live)
     machines(story)
     assert client.post(f"/v1/runs/{waiting[2]}/pause").status_code == 200
+    unneeded = story.submit()
+    assert client.post(f"/v1/runs/{unneeded}/cancel").status_code == 200
     with story.database.transaction() as session:
         session.add(
             SlackLink(team_id="T1", user_id="U1", project_id=PROJECT, key_id=made["key_id"][0])
         )
+    empty = client.post("/v1/projects", json={"name": "empty"})
+    assert empty.status_code == 201, empty.text
     names: dict[str, list[str | int]] = {
-        "run_id": [ended, guarded.run_id, probe, validation, live, far, *waiting],
+        "run_id": [ended, guarded.run_id, probe, validation, live, far, *waiting, unneeded],
         "run": [live],
         "runner_id": [story.runner_id],
         "attempt_id": [story.plans[other].attempt_id],
-        "project_id": ["prj_stranger"],
+        "project_id": ["prj_stranger", empty.json()["id"]],
         "step": [STEP],
         "path": ["policy/model.bin", "manifest.json"],
         "rollout_id": [f"1/{STEP}/eval/sampled/booking/eval/t/0/0"],

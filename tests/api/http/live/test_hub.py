@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from api.http.live.errors import ReadFailed
 from api.http.live.frames import END, PING, RETRY
 from api.http.live.hub import PAUSE_PER_CLIENT_S, FrameBatch, Hub
 from api.http.live.stream import follow
-from api.tables.access.errors import TooManyStreams
+from api.tables.access.errors import StreamsBusy, TooManyStreams
 from api.tables.access.identity import Principal
 
 
@@ -34,9 +35,10 @@ class Table:
             raise ReadFailed("away")
         after = min(after, self.last)
         last = min(self.last, after + self.page)
-        frames = b"".join(b"%d;" % seq for seq in range(after + 1, last + 1))
+        events = tuple(b"%d;" % seq for seq in range(after + 1, last + 1))
         ended = self.ended and last == self.last
-        return FrameBatch(first=after + 1, last=last, frames=frames, ended=ended)
+        is_page = len(events) == self.page
+        return FrameBatch(first=after + 1, events=events, is_page=is_page, ended=ended)
 
 
 def seqs(received: list[bytes]) -> list[int]:
@@ -89,6 +91,30 @@ async def test_clients_of_a_run_share_one_read_per_wake_up() -> None:
     for client in clients:
         assert seqs(await asyncio.wait_for(client, 5)) == [1, 2, 3]
     assert table.num_reads - before == 1
+
+
+async def test_clients_of_a_busy_run_read_its_table_once_each() -> None:
+    """One that read until nothing more came would read for ever, and so would all others."""
+    table = Table()
+    table.page = 100_000
+    readers: Counter[asyncio.Task[Any] | None] = Counter()
+
+    async def busy_read(run_id: str, after: int) -> FrameBatch:
+        readers[asyncio.current_task()] += 1
+        table.last += not table.ended
+        batch = await table.read(run_id, after)
+        table.last += not table.ended
+        hub.wake(run_id)
+        return batch
+
+    hub = Hub(busy_read)
+    clients = [asyncio.create_task(collect(hub)) for _ in range(10)]
+    await turns(300)
+    table.ended = True
+    hub.wake("run")
+    for client in clients:
+        assert seqs(await asyncio.wait_for(client, 5)) == list(range(1, table.last + 1))
+    assert [readers[client] for client in clients] == [1] * 10
 
 
 async def test_a_client_ahead_of_the_table_gets_the_next_event_and_disturbs_nobody() -> None:
@@ -211,5 +237,25 @@ async def test_a_key_has_so_many_streams_and_gets_a_place_back() -> None:
     assert hub.num_clients == 0
 
 
-def caller(key_id: str) -> Principal:
-    return Principal(project_id="prj", key_id=key_id, key_name="k", scopes=frozenset())
+async def test_a_project_and_the_process_have_so_many_streams() -> None:
+    hub = Hub(Table().read, streams_per_project=2, max_streams=3)
+    of_one = [caller("key_1"), caller("key_2")]
+    streams = [follow(hub, "run", 0, caller=each) for each in of_one]
+    for stream in streams:
+        await anext(stream)
+    with pytest.raises(TooManyStreams, match="This project has 2 streams"):
+        hub.admit(caller("key_3"))
+    hub.admit(caller("key_4", "prj_other"))
+    streams.append(follow(hub, "run", 0, caller=caller("key_4", "prj_other")))
+    await anext(streams[-1])
+    with pytest.raises(StreamsBusy, match="This process has 3 streams") as refused:
+        hub.admit(caller("key_5", "prj_third"))
+    assert refused.value.retry_after_s > 0
+    for stream in streams:
+        await stream.aclose()
+    hub.admit(caller("key_5", "prj_third"))
+    hub.admit(caller("key_3"))
+
+
+def caller(key_id: str, project_id: str = "prj") -> Principal:
+    return Principal(project_id=project_id, key_id=key_id, key_name="k", scopes=frozenset())

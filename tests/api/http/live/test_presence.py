@@ -8,19 +8,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text, update
 from sqlalchemy.engine import make_url
 
 from api.http.live import listener
 from api.runs.api_liveness import is_api_alive
 from api.runs.deadlines import RUNNER_LEASE_S
-from api.runs.journal import CHANNEL
+from api.runs.journal import CHANNEL, utc_now
+from api.tables import Attempt
 from api.tables.database import Database
 from hillclimb.stack.system.poll import wait_until
 from tests.api.fixtures.serving import serve
+from tests.api.fixtures.story import Story
 
 
 def _is_there(database: Database) -> bool:
@@ -38,6 +41,28 @@ def test_an_api_is_there_as_long_as_one_of_its_processes_is(
             pass
         assert _is_there(database)
     assert wait_until(lambda: not _is_there(database), deadline_s=10)
+
+
+def test_only_a_process_that_has_the_api_to_itself_renews_leases_at_its_start(
+    story: Story, story_url: str, tmp_path: Path
+) -> None:
+    """One that dies again and again would keep runners alive that are long gone."""
+    run_id = story.running()
+    old = utc_now() - timedelta(hours=1)
+
+    def last_seen() -> datetime:
+        with story.database.transaction() as session:
+            at = session.scalars(select(Attempt.last_held_at).where(Attempt.run_id == run_id)).one()
+            session.execute(update(Attempt).values(last_held_at=old))
+            assert at is not None
+            return at
+
+    last_seen()
+    with serve(story_url, story.database, tmp_path):
+        assert last_seen() > old
+        assert wait_until(lambda: _is_there(story.database), deadline_s=10)
+        with serve(story_url, story.database, tmp_path):
+            assert last_seen() == old
 
 
 class Nobody:

@@ -68,3 +68,16 @@ def test_a_stream_too_many_is_refused_with_a_time_to_wait(
         answer: httpx.Response = client.get(path)
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_streams")
     assert answer.headers["retry-after"] == "5"
+
+
+def test_a_full_process_sends_a_client_to_another_one(
+    story: Story, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_of(served), "_max_streams", 1)
+    run_id = story.running()
+    path = f"/v1/runs/{run_id}/events/stream"
+    with served.client() as client, open_stream(served, run_id):
+        wait_for(served, 1)
+        answer: httpx.Response = client.get(path)
+    assert (answer.status_code, answer.json()["code"]) == (503, "streams_busy")
+    assert answer.headers["retry-after"] == "5"

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from api.http.measurement.readiness import DEADLINE_S
 from api.tables import Run
-from api.tables.database import MAX_OVERFLOW, POOL_SIZE, Database
+from api.tables.database import LARGEST_POOL, Database
 from tests.api.http.conftest import RememberingBell
 from tests.fixtures.factories import spec_body
 
@@ -64,7 +64,7 @@ async def test_ready_tells_that_the_pool_is_empty_from_a_database_that_does_not_
     client: httpx.AsyncClient, app: FastAPI
 ) -> None:
     database = app.state.services.database
-    size = POOL_SIZE + MAX_OVERFLOW
+    size = LARGEST_POOL
     with ExitStack() as held:
         for _ in range(size):
             session = held.enter_context(database.transaction())
@@ -82,3 +82,15 @@ async def test_ready_names_a_broker_that_is_away(
     task_queue.is_away = True
     ready = await client.get("/v1/health/ready")
     assert (ready.status_code, ready.json()["detail"]) == (503, "The broker does not respond.")
+
+
+async def test_ready_warns_of_pools_that_add_up_to_more_than_postgres_allows(
+    client: httpx.AsyncClient, app: FastAPI
+) -> None:
+    assert (await client.get("/v1/health/ready")).json()["warnings"] == []
+    other = Database(app.state.services.settings.database_url, pool=900)
+    with other.transaction() as session:
+        session.execute(text("SELECT 1"))
+        (warning,) = (await client.get("/v1/health/ready")).json()["warnings"]
+    other.close()
+    assert "Lower HILLCLIMB_DB_POOL" in warning

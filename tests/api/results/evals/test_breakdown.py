@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import null, select, update
 
 from api.results.comparison.comparison import Point, build_comparison
 from api.results.evals.report import VerdictOptions, build_report
 from api.results.evals.table import eval_table
-from api.tables import OutcomeRecord, Run, RunEvent
+from api.tables import Eval, OutcomeRecord, Run, RunEvent
 from hillclimb.stats.pass_rate import pass_at_k
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.three_samples import evaluate
@@ -93,6 +93,7 @@ def test_a_difficulty_that_only_later_outcomes_have_counts_on_both_sides(
     with story.database.transaction() as session:
         older = update(OutcomeRecord).where(OutcomeRecord.step == 0)
         session.execute(older.values(difficulty=None, modality=None))
+        session.execute(update(Eval).values(counts=null()))
         first, _ = eval_table(session, run_id)
         sampled = build_report(session, run_id)["sampled"]
     assert list(first["difficulties"]) == list(first["modalities"]) == ["unknown"]

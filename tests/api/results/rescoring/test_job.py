@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from api.results.errors import NotRescorable, RescoringBusy
 from api.results.rescoring import job, process
 from hillclimb.minifleet.replay import verifier_version
-from hillclimb.protocol.outcomes import StopReason
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from tests.api.results.rescoring.test_rescore import TASKS, Played, line_of, six_ends, unfinished
 
 FILE = "step-0.jsonl.gz"
@@ -73,14 +74,17 @@ def test_every_end_is_graded_by_its_rule(tmp_path: Path) -> None:
 
 
 def test_unfinished_rollouts_are_graded_where_the_spec_says_so(tmp_path: Path) -> None:
-    """At the turn limit the verifier grades the state; a rollout out of time is a failure."""
+    """At the turn limit the verifier grades the state; one out of time stays a failure, or open."""
     solved = six_ends()[4]
     late = Played(recording=solved.recording, stored=0.0, stop=StopReason.POLICY_DEADLINE)
     failed = Played(recording=unfinished(TASKS[1]), stored=0.0, stop=StopReason.MAX_TURNS)
-    episodes = [solved, late, failed]
+    ungraded = replace(late, stored=None, status=OutcomeStatus.UNGRADED)
+    episodes = [solved, late, failed, ungraded]
     write(tmp_path, episodes)
     results = results_of(tmp_path, job_of(episodes, grades_unfinished=True))
-    assert grades(results) == [("graded", 1.0), ("graded", 0.0), ("graded", 0.0)]
+    assert grades(results) == [
+        ("graded", 1.0), ("graded", 0.0), ("graded", 0.0), ("ungraded", None),
+    ]  # fmt: skip
     assert results[2]["reason"].startswith("missing:")
 
 

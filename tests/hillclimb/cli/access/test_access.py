@@ -9,6 +9,7 @@ from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.stack.control import Connection
 from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import PROJECT
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 
@@ -65,3 +66,17 @@ def test_whoami_names_project_role_and_scopes(hc: Invoke) -> None:
     shown = hc("whoami").stdout
     assert "key:test in project" in shown
     assert "role admin" in shown
+
+
+def test_a_project_is_deleted_after_a_yes_and_its_key_ends(hc: Invoke, served: Served) -> None:
+    created = from_json(hc("projects", "create", "old team", "--json"))
+    assert hc("projects", "delete", created["id"]).exit_code != Exit.OK  # nobody said yes
+    assert "old team" in hc("projects", "list").stdout
+    assert "old team" in hc("projects", "delete", created["id"], "--yes").stdout
+    assert "old team" not in hc("projects", "list").stdout
+    assert hc("projects", "delete", created["id"], "--yes").exit_code == Exit.NOT_FOUND
+    connection = Connection(url=served.url, api_key=created["key"]["secret"])
+    with Client(connection) as client, pytest.raises(ApiProblem) as refused:
+        client.access.whoami()
+    assert refused.value.status == 401
+    assert hc("projects", "delete", PROJECT, "--yes").exit_code == Exit.REFUSED

@@ -128,10 +128,10 @@ def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Pa
     assert "H100:8 on lambda: eligible" in known.stderr
     # The trainer's reference counts 3.28 million parameters of this shape.
     assert "model: 3.28e6 parameters" in known.stderr
-    config.write_text('{"model_type": "llama"}')
+    config.write_text('{"model_type": "gemma3"}')
     refused = hc("plan", str(spec), "--model-config", str(config), *AT_ONCE)
     assert refused.exit_code == Exit.USAGE
-    assert "only Qwen3 is estimated" in refused.stderr
+    assert "only qwen3, qwen2, llama are estimated" in refused.stderr
 
 
 def test_a_preset_is_found_by_its_old_name_and_moved_to_a_cloud(hc: Invoke) -> None:

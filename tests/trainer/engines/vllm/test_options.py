@@ -12,6 +12,19 @@ def test_what_only_a_processor_needs_is_not_asked_of_a_gpu() -> None:
     assert not {"enforce_eager", "enable_chunked_prefill", "block_size"} & arguments.keys()
 
 
+def test_a_long_prompt_is_computed_in_parts_where_it_need_not_be_whole() -> None:
+    options = VllmOptions(model_dir=Path(), max_length=65_536, num_sessions=96)
+    assert options.engine_arguments()["max_num_batched_tokens"] == 8192
+    whole = options.whole_prompts()
+    assert whole == {"enable_chunked_prefill": False, "max_num_batched_tokens": 65_536}
+
+
+def test_a_pass_has_room_for_a_token_of_every_request() -> None:
+    """VLLM does not start otherwise."""
+    options = VllmOptions(model_dir=Path(), max_length=1024, num_sessions=10_000)
+    assert options.engine_arguments()["max_num_batched_tokens"] == 10_000
+
+
 def test_float32_on_a_gpu_is_float32() -> None:
     exact = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, dtype="float32")
     rounded = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, dtype="bfloat16")

@@ -155,6 +155,31 @@ def test_ranks_get_nearly_the_same_number_of_tokens() -> None:
         assert max(loads) < 1.25 * min(loads)
 
 
+def test_a_long_sequence_is_dealt_by_what_its_attention_costs() -> None:
+    """Of Qwen3-8B one sequence of 65,536 tokens costs twice as much as eight of 8,192."""
+    sequences = lone(65_536, *[8192] * 16)
+    costs = {"tokens": 0.0, "flops": 1 / 24_000}
+    shares = {
+        name: [
+            sorted(index for pack in share for members in pack for index in members)
+            for share in partition(sequences, num_ranks=2, max_tokens=65_536, pair_cost=cost)
+        ]
+        for name, cost in costs.items()
+    }
+    assert [len(share) for share in shares["tokens"]] == [5, 12]
+    # 156 thousand tokens' worth against 153 thousand.
+    assert [len(share) for share in shares["flops"]] == [1, 16]
+
+
+def test_a_branch_attends_to_its_prompt_and_not_to_its_siblings() -> None:
+    """Both families have 12 tokens. The long prompt has 78 pairs, the other one 51."""
+    sequences = [family(0, 10, 12), *[family(1, 3, 6)] * 3]
+    by_pairs = [
+        partition(sequences, num_ranks=2, max_tokens=cut, pair_cost=1e6) for cut in (12, 12_000)
+    ]
+    assert by_pairs == [[[[[0]]], [[[1, 2, 3]]]]] * 2
+
+
 def test_one_family_alone_is_shared_rather_than_left_to_one_rank() -> None:
     sequences = rollouts(1, num_prompts=1, most=8)
     shares = partition(sequences, num_ranks=2, max_tokens=4096)

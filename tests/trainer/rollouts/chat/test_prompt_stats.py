@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from hillclimb.minifleet.tasks import minifleet_tasks
 from tests.trainer.fixtures.scripted import byte_tokenizer
 from trainer.rollouts.chat.chat import Chat
 from trainer.rollouts.chat.prompt_stats import CountOptions, PromptStats, compute_prompt_stats
+from trainer.rollouts.chat.wording import OwnWording
 
+SHARED_FIRST = OwnWording(shared_first=True)
 MODEL = Path(__file__).parents[4] / "assets" / "tiny-qwen3-a"
 TASKS = minifleet_tasks(("booking",), "train", {"booking": 12}, 0)
 TOOLS = tuple(tool.spec for tool in APPS["booking"].tools)
@@ -95,9 +98,41 @@ def test_tokens_are_exact_whatever_stands_before_what_tasks_share(
         assert found.prompts.total_tokens.max == len(reads.encode_prompt(task, tools)), task
 
 
+@pytest.mark.parametrize("tokenizer", [None, byte_tokenizer, qwen_tokenizer, joining_tokenizer])
+def test_tokens_are_exact_whatever_stands_behind_what_tasks_share(
+    chat: Chat, tokenizer: Callable[[], Tokenizer] | None
+) -> None:
+    reads = chat if tokenizer is None else Chat(tokenizer())
+    counting = CountOptions(wording=SHARED_FIRST)
+    odd = [{"A": one, "CURRENT_DATE": "7"} for one in ODD_VALUES]
+    odd += [{one + "A": "b"} for one in ODD_VALUES] + [{}]
+    for variables in odd:
+        task = replace(TASKS[0], env_variables=variables)
+        found = of(reads, [task], TOOLS[:1], counting=counting)
+        sent = reads.encode_prompt(task, TOOLS[:1], SHARED_FIRST)
+        assert found.prompts.total_tokens.max == len(sent), variables
+
+
+def test_tasks_share_the_tools_of_a_prompt_that_begins_with_them(chat: Chat) -> None:
+    """An engine's prefix cache ends at the first difference between two prompts."""
+
+    def shared(wording: OwnWording) -> float:
+        other = {**TASKS[0].env_variables, "CURRENT_DATE": "2031-12-24"}
+        tasks = (TASKS[0], replace(TASKS[0], env_variables=other))
+        one, two = (chat.encode_prompt(task, TOOLS, wording) for task in tasks)
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))
+        return sum(1 for _ in alike) / len(one)
+
+    assert shared(OwnWording()) < 0.1
+    assert shared(SHARED_FIRST) > 0.5
+    found = of(chat, counting=CountOptions(wording=SHARED_FIRST)).prompts
+    assert found.digest != of(chat).prompts.digest
+
+
+@pytest.mark.parametrize("wording", [OwnWording(), OwnWording(shared_first=True)])
 @pytest.mark.parametrize("cuts", [True, False])
 def test_what_tasks_share_is_encoded_once(
-    chat: Chat, monkeypatch: pytest.MonkeyPatch, *, cuts: bool
+    chat: Chat, monkeypatch: pytest.MonkeyPatch, wording: OwnWording, *, cuts: bool
 ) -> None:
     encoded: list[str] = []
     encode = Chat.encode_message
@@ -111,11 +146,12 @@ def test_what_tasks_share_is_encoded_once(
         monkeypatch.setattr(Chat, "cuts_between", lambda *_: False)
     heard: list[int] = []
     same = [replace(task, env_variables=TASKS[0].env_variables) for task in TASKS]
-    of(chat, same, counting=CountOptions(on_counted=lambda: heard.append(len(encoded))))
+    counting = CountOptions(on_counted=lambda: heard.append(len(encoded)), wording=wording)
+    of(chat, same, counting=counting)
     assert sum('"name":' in text for text in encoded) == 2, "to count it for all, and to show one"
     assert len(heard) == 12
     encoded.clear()
-    of(chat)
+    of(chat, counting=CountOptions(wording=wording))
     own = len({tuple(task.env_variables.items()) for task in TASKS})
     assert own > 1
     assert sum('"name":' in text for text in encoded) == (2 if cuts else own + 1)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hillclimb.environment.base import ToolSpec
 from hillclimb.environment.task import Task
+from hillclimb.spec.environment.prompt import PromptSpec
 from trainer.rollouts.chat.parsing import parse_turn
 from trainer.rollouts.chat.prompts import (
     prompt_hash,
@@ -13,6 +14,7 @@ from trainer.rollouts.chat.prompts import (
     render_observation,
     render_system,
 )
+from trainer.rollouts.styles.choose import choose_style
 
 TOOL = ToolSpec(
     name="search", description="by name", parameters={"type": "object", "properties": {}}
@@ -46,6 +48,14 @@ def test_the_system_message_has_its_sections_in_order() -> None:
             "End every turn with one tool call, or with <done> when the task is complete.",
         ]
     )
+
+
+def test_the_second_version_has_the_tasks_own_lines_last() -> None:
+    first = render_system(TASK, (TOOL,)).split("\n")
+    style = choose_style(PromptSpec(version="2"))
+    second = style.wording.compose_system(TASK, style.wording.render_tools((TOOL,))).split("\n")
+    assert second == [first[0], *first[4:], *first[1:4]]
+    assert (style.wording.version, choose_style(PromptSpec()).wording.version) == ("2", "1")
 
 
 def test_without_a_date_the_prompt_names_none() -> None:

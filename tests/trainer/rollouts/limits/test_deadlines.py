@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -96,7 +96,7 @@ async def test_a_call_that_hangs_is_no_zero_where_the_policy_had_used_more(deadl
     ]
 
 
-async def test_a_turn_that_a_slow_policy_made_late_is_graded_zero_once_its_call_answered() -> None:
+async def test_a_turn_that_slow_sampling_made_late_has_no_grade_once_its_call_answered() -> None:
     environment = EnvironmentSpec(call_timeout_s=0.2, turn_timeout_s=0.25)
     found, engine, provider = await roll(
         ADD,
@@ -105,7 +105,7 @@ async def test_a_turn_that_a_slow_policy_made_late_is_graded_zero_once_its_call_
         environment=environment,
     )
     assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
-    assert found.trajectory.reward == 0.0
+    assert found.trajectory.reward is None
     assert (len(engine.requests), provider.envs[0].count) == (1, 1)
 
 
@@ -121,11 +121,27 @@ async def test_calls_in_time_may_yet_use_up_the_turn_or_the_trajectory(deadline:
     assert found.trajectory.outcome.reason == "env_deadline"
 
 
-async def test_a_policy_that_uses_up_a_turn_is_graded_zero() -> None:
-    environment = EnvironmentSpec(call_timeout_s=SHORT_S / 2, turn_timeout_s=SHORT_S)
+@pytest.mark.parametrize(
+    ("grade_late", "status", "score", "reason"),
+    [
+        ("ungraded", OutcomeStatus.UNGRADED, None, "sampling_late"),
+        ("zero", OutcomeStatus.GRADED, 0.0, None),
+    ],
+)
+async def test_slow_sampling_is_no_fault_of_the_policy_unless_the_spec_says_so(
+    grade_late: Literal["ungraded", "zero"],
+    status: OutcomeStatus,
+    score: float | None,
+    reason: str | None,
+) -> None:
+    """It is sampled once: another try would wait in the same queue."""
+    environment = EnvironmentSpec(
+        call_timeout_s=SHORT_S / 2, turn_timeout_s=SHORT_S, grade_late=grade_late
+    )
     found, engine, _ = await roll(ADD, delay_s=LONG_S, environment=environment)
+    outcome = found.trajectory.outcome
     assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
-    assert found.trajectory.reward == 0.0
+    assert (outcome.status, outcome.score, outcome.reason) == (status, score, reason)
     assert len(engine.requests) == 1
 
 

@@ -47,6 +47,12 @@ cluster.shutdown()
 """
 
 
+def reserved(bundles: list[Bundle], environ: dict[str, str]) -> RayCluster:
+    cluster = RayCluster(sum(each.cpus for each in bundles), environ)
+    cluster.reserve(bundles)
+    return cluster
+
+
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
@@ -89,7 +95,7 @@ def test_a_cluster_that_was_there_is_joined_and_goes_on(
     running: tuple[subprocess.Popen[str], str],
 ) -> None:
     head, address = running
-    cluster = RayCluster([Bundle(1.0)], {"RAY_ADDRESS": address})
+    cluster = reserved([Bundle(1.0)], {"RAY_ADDRESS": address})
     assert ray.get_runtime_context().gcs_address == address
     cluster.leave()
     assert not ray.is_initialized()
@@ -97,7 +103,7 @@ def test_a_cluster_that_was_there_is_joined_and_goes_on(
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=5):
         pass
-    again = RayCluster([Bundle(2.0)], {"RAY_ADDRESS": address})
+    again = reserved([Bundle(2.0)], {"RAY_ADDRESS": address})
     again.leave()
 
 
@@ -135,8 +141,25 @@ def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
     monkeypatch.setattr("trainer.workers.ray.cluster.READY_TIMEOUT_S", 1.0)
     _, address = running
     with pytest.raises(PlacementError, match="has 2 CPUs and 0 GPUs and cannot hold"):
-        RayCluster([Bundle(1.0), Bundle(7.0)], {"RAY_ADDRESS": address})
+        reserved([Bundle(1.0), Bundle(7.0)], {"RAY_ADDRESS": address})
     assert not ray.is_initialized()
+
+
+@pytest.mark.invariant("GPUs are those of the cluster, not of the machine that the trainer is on")
+@pytest.mark.parametrize(
+    "running", [HEAD.replace("num_cpus=2", "num_cpus=2, num_gpus=8")], indirect=True
+)
+def test_a_cluster_whose_gpus_are_elsewhere_is_a_cluster_of_gpus(
+    running: tuple[subprocess.Popen[str], str],
+) -> None:
+    """Ray is told of eight GPUs, which this machine does not have."""
+    _, address = running
+    cluster = RayCluster(1.0, {"RAY_ADDRESS": address})
+    try:
+        assert cluster.has_gpus
+        cluster.reserve([Bundle(1.0, 4.0), Bundle(1.0, 4.0)])
+    finally:
+        cluster.leave()
 
 
 @pytest.mark.long
@@ -162,7 +185,7 @@ def test_a_cluster_of_its_own_leaves_nothing_and_takes_no_signal() -> None:
     asked: list[int] = []
     before_all = signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
     began = time.monotonic()
-    cluster = RayCluster([Bundle(1.0), Bundle(1.0), Bundle(1.0)], {})
+    cluster = reserved([Bundle(1.0), Bundle(1.0), Bundle(1.0)], {})
     try:
         assert time.monotonic() - began < 120
         address = ray.get_runtime_context().gcs_address

@@ -18,12 +18,15 @@ pytest.importorskip("ray", reason="Ray is not installed here")
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from hillclimb.environment.errors import EngineRestarted
+from tests.trainer.fixtures.scripted import a_task
 from trainer.engines.base import EngineStats
 from trainer.errors import EngineError, LearnerError, StorageFull
 from trainer.rollouts.limits.liveness import Request, refuse_dead_engine
+from trainer.rollouts.request import RolloutRequest
+from trainer.rollouts.worker import copy_of
 from trainer.workers.ray import proxies
-from trainer.workers.ray.actors import EngineActor, LearnerActor
-from trainer.workers.ray.proxies import RemoteLearner, SpreadEngine
+from trainer.workers.ray.actors import EngineActor, LearnerActor, Reply
+from trainer.workers.ray.proxies import RemoteLearner, RemoteRolloutWorkers, SpreadEngine
 from trainer.workers.ray.restarts import IDLE
 
 
@@ -60,13 +63,39 @@ async def test_the_copy_that_had_the_session_is_asked_and_no_other(
     copies = [Copy("away"), Copy("hangs"), Copy("there")]
     spread = SpreadEngine(copies)  # type: ignore[arg-type]
     assert spread.stats().num_sampled_tokens == 21
-    groups = {spread.copy_for("s", str(n)): str(n) for n in range(20)}
     (copy,) = [each for each in copies if each.state == state]
-    request = Request.to(spread, session="s", prefix_key=groups[copy])  # type: ignore[index]
+    request = Request.to(copy_of(spread, copies.index(copy)))  # type: ignore[arg-type]
     assert request.num_drawn == 7
     with pytest.raises(error) if error else nullcontext():
         await refuse_dead_engine(request, (1, 2, 3, 4), turn_s=0.05)
     assert [each for each in copies if each.asked] == [copy]
+
+
+class Worker:
+    """A rollout worker that answers with the number of the engine that it was given."""
+
+    def __init__(self) -> None:
+        self.run_rollout = self
+
+    def remote(self, _task: object, _sample: int, request: RolloutRequest) -> Any:
+        async def answer() -> Reply[int]:
+            await asyncio.sleep(0)
+            return Reply(request.engine, "first")
+
+        return answer()
+
+
+async def test_a_group_has_one_engine_whichever_worker_runs_its_rollouts() -> None:
+    """Every worker is told; none decides by itself."""
+    workers = RemoteRolloutWorkers([Worker(), Worker(), Worker()], lambda _: None, num_engines=2)
+    requests = RolloutRequest(
+        step=1, split="train", decoding="default", n_samples_per_prompt=3, temperatures={}
+    )
+    tasks = [replace(a_task(), key=f"task-{number}") for number in range(4)]
+    rollouts: list[Any] = await asyncio.gather(
+        *(workers.run_rollout(task, sample, requests) for task in tasks for sample in range(3))
+    )
+    assert rollouts == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]
 
 
 class Rank:

@@ -124,6 +124,22 @@ def test_what_is_no_adapter_is_said_and_leaves_nothing_half(tmp_path: Path, cont
     assert not (tmp_path / "archive.part").exists()
 
 
+@pytest.mark.parametrize("padding", [b"\0" * 200_000, bytes(range(256)) * 200])
+def test_an_archive_above_the_limit_is_refused_sent_or_unpacked(
+    tmp_path: Path, padding: bytes
+) -> None:
+    """The first one is small as it is sent."""
+    files = {"padding": padding, CONFIG: json.dumps(COMPLETE).encode(), WEIGHTS: FACTORS}
+    mode = "w:gz" if padding[1] == 0 else "w"
+    with served(archive(files, mode)) as (url, _):
+        with pytest.raises(StoreError, match="more than 40,000 bytes"):
+            download_adapter(
+                url, tmp_path, timeout_s=10.0, allowed=OWN_MACHINE_HOSTS, max_bytes=40_000
+            )
+        assert list(tmp_path.iterdir()) == []
+        download_adapter(url, tmp_path, timeout_s=10.0, allowed=OWN_MACHINE_HOSTS)
+
+
 def test_an_archive_at_an_inner_host_is_not_fetched(tmp_path: Path) -> None:
     """The address is the server's choice."""
     with (

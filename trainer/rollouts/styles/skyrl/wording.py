@@ -94,10 +94,10 @@ class SkyrlWording:
             f"Today's date is {today}. When dates are mentioned without a year, assume the"
             f" current year ({year}) or a future date.\n"
             f"{_context(task.env_variables)}{_HINTS.get(task.env_key, '')}\n"
-            f"{self.ending(tools_text)}"
+            f"{self.shared_part(tools_text)}"
         )
 
-    def ending(self, tools_text: str) -> str:
+    def shared_part(self, tools_text: str) -> str:
         """Return the tools and the rules after them."""
         return f"{tools_text}\n\n{_RULES}"
 

@@ -11,7 +11,8 @@ from api.http.payloads.results import token_page
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
-from api.results.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.errors import ArtifactNotFound, ArtifactRemoved
+from api.results.artifacts.retention import require_trajectories
 from api.results.artifacts.rollouts.tokens import read_tokens
 from api.results.artifacts.trajectories import find_outcome
 from api.runs.errors import RunNotFound
@@ -38,7 +39,7 @@ class TokenQuery(BaseModel):
     "/{rollout_id:path}",
     operation_id="get_tokens",
     summary="Get the tokens of one rollout",
-    responses={**documented(KINDS[RunNotFound], KINDS[ArtifactNotFound])},
+    responses={**documented(KINDS[RunNotFound], KINDS[ArtifactNotFound], KINDS[ArtifactRemoved])},
 )
 def get_tokens(
     services: ServicesDep,
@@ -54,6 +55,7 @@ def get_tokens(
     """
     with open_run(services, caller, run_id) as (session, run):
         outcome, spec = find_outcome(session, run.id, rollout_id), run.spec
+        require_trajectories(run)
     # Outside the session: reading the store may use the network.
     report = read_tokens(services.store, outcome, spec)
     return token_page(outcome, report, turn=query.turn, start=query.start, limit=query.limit)

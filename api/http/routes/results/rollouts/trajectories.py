@@ -12,7 +12,8 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.cursor import read_cursor, sign_cursor
 from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
-from api.results.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.errors import ArtifactNotFound, ArtifactRemoved
+from api.results.artifacts.retention import require_trajectories
 from api.results.artifacts.trajectories import (
     TrajectoryFilters,
     find_outcome,
@@ -91,7 +92,7 @@ def list_trajectories(
     "/{rollout_id:path}",
     operation_id="get_trajectory",
     summary="Get one rollout in full",
-    responses={**documented(KINDS[RunNotFound], KINDS[ArtifactNotFound])},
+    responses={**documented(KINDS[RunNotFound], KINDS[ArtifactNotFound], KINDS[ArtifactRemoved])},
 )
 def get_trajectory(
     services: ServicesDep, caller: Reader, run_id: RunId, rollout_id: str
@@ -100,6 +101,7 @@ def get_trajectory(
     with open_run(services, caller, run_id) as (session, run):
         outcome = find_outcome(session, run.id, rollout_id)
         facts = outcome_facts(outcome, threshold=pass_threshold(run))
+        require_trajectories(run)
     # Outside the session: reading the store may use the network.
     trajectory = read_trajectory(services.store, outcome)
     return RolloutWithTrajectory.model_validate(

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from hillclimb.environment.base import Grade
+from hillclimb.hardware.model.published import KNOWN
+from hillclimb.hardware.model.shapes import TINY
 from hillclimb.protocol.events import (
     CheckpointDeleted,
     CheckpointSaved,
@@ -23,7 +25,7 @@ from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
 from tests.trainer.fixtures.short_run import ShortRun
 from tests.trainer.fixtures.tiny_model import write_tiny_model
 from trainer.errors import ModelUnavailable, SpecError
-from trainer.jobs.assembly import is_inline, refuse_gpu
+from trainer.jobs.assembly import is_inline, refuse_gpu, refuse_unsuited
 from trainer.rollouts.records.dump import read_trajectories
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -187,6 +189,13 @@ async def test_a_machine_with_a_gpu_is_for_experiments_only(
         ShortRun(tmp_path, experimental=True).build()
     refuse_gpu(ShortRun(tmp_path, experimental=True).spec, has_gpu=True)
     refuse_gpu(ShortRun(tmp_path).spec, has_gpu=False)
+
+
+def test_settings_of_the_tiny_model_are_refused_for_a_large_one_on_a_gpu(tmp_path: Path) -> None:
+    spec = ShortRun(tmp_path, experimental=True).spec
+    refuse_unsuited(spec, TINY)
+    with pytest.raises(SpecError, match=r"bfloat16.*; learner\.policy_dtype.*; optimizer"):
+        refuse_unsuited(spec, KNOWN["Qwen3-8B"])
 
 
 @pytest.mark.parametrize("place", ["auto", "inline"])

@@ -17,7 +17,12 @@ QUICK = {
     "eval": {"before_training": False, "interval": 0},
     "schedule": {"total_steps": 3, "train_batch_size": 4, "mini_batch_size": 2},
 }
-GSPO = {"policy_loss_type": "gspo", "loss_reduction": "sequence_mean", "eps_clip_low": 4e-4}
+GSPO = {
+    "policy_loss_type": "gspo",
+    "loss_reduction": "sequence_mean",
+    "eps_clip_low": 4e-4,
+    "eps_clip_high": 4e-4,
+}
 TIS = {"off_policy_correction": {"tis_ratio_type": "token"}}
 MASK = {"off_policy_correction": {"sequence_mask_metric": "geometric"}}
 

@@ -1,6 +1,6 @@
 """The time that PostgreSQL takes to delete 2,000 runs, without and with indexes of foreign keys.
 
-    .venv/bin/python -m benchmarks.service.deletion
+    .venv/bin/python -m benchmarks.service.deletion.tables
 
 PostgreSQL runs as `hillclimb up` starts it. Of 22,000 runs of one project, 20,000 each have a cell
 of a campaign and an issue; the others have no row left that names them and are deleted, once at
@@ -25,7 +25,7 @@ from benchmarks.service.outcomes import postgres
 from tests.api.fixtures.story import PROJECT, Story
 from tests.fixtures.migrated import alembic_config
 
-RESULT = Path(__file__).parents[1] / "results" / "deletion.json"
+RESULT = Path(__file__).parents[2] / "results" / "deletion.json"
 NUM_KEPT, NUM_DELETED = 20_000, 2_000
 BEFORE = "1023"
 COLUMNS = ", ".join(c.name for c in Run.__table__.columns if c.computed is None)

@@ -1,0 +1,1 @@
+"""Deletion of runs and projects: who may request it, what refuses it, what is kept."""

@@ -1,0 +1,1 @@
+"""Backup and restore of the embedded stack: its database, blobs and run directories."""

@@ -1,0 +1,163 @@
+"""One stack for all cells of a round, its environment server, and the runs nobody disturbs.
+
+`make chaos` sets HILLCLIMB_CHAOS; without it nothing here is collected. HILLCLIMB_CHAOS_ROUNDS says
+how many times in a row, each with a stack of its own, and HILLCLIMB_CHAOS_RECORD which file gets
+the result.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import psutil
+import pytest
+
+from hillclimb.stack.control import status
+from hillclimb.stack.options import CODE_ROOT
+from hillclimb.stack.system.ports import is_free
+from tests.conformance.service import ENDED, Service, running_service
+from tests.e2e.chaos.cells import Phase, RunKind
+from tests.e2e.chaos.environments import KEY, EnvironmentServer
+from tests.e2e.chaos.invariants import Reference
+from tests.e2e.chaos.specs import spec_of
+from tests.e2e.chaos.stage import Stage
+
+collect_ignore_glob = [] if os.environ.get("HILLCLIMB_CHAOS") == "1" else ["test_*.py"]
+ROUNDS = int(os.environ.get("HILLCLIMB_CHAOS_ROUNDS", "1"))
+PATIENCE_S = 150.0
+
+
+@dataclass(slots=True)
+class Round:
+    """One stack, what was run on it, and how long each cell took (seconds)."""
+
+    service: Service
+    environments: EnvironmentServer
+    number: int
+    took_s: dict[str, float] = field(default_factory=dict)
+    num_cells: int = 0
+    ended: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Status and number of events of each run when its cell had ended."""
+
+    def submit(self, kind: RunKind, name: str) -> str:
+        spec = spec_of(
+            kind, name=name, fleet_url=self.environments.url, tiny_model=self.service.model
+        )
+        return self.service.submit(spec)
+
+    def stage(self, kind: RunKind, name: str, phase: Phase = Phase.STARTING) -> Stage:
+        """Submit a run, which gets as far as `phase` at most where that comes before its trainer.
+
+        A queued one has another one before it that keeps the only slot. The runner that has to
+        claim one is halted.
+        """
+        if phase in (Phase.PROVISIONING, Phase.CLAIMING):
+            psutil.Process(self.service.pid("runner")).suspend()
+        if phase is not Phase.QUEUED:
+            return Stage(self.service, self.environments, self.submit(kind, name))
+        first = Stage(self.service, self.environments, self.submit(kind, f"{name} blocker"))
+        first.until_status("starting")
+        first.await_trainer().suspend()
+        run_id = self.submit(kind, name)
+        return Stage(self.service, self.environments, run_id, blocker_id=first.run_id)
+
+    def close(self, stage: Stage) -> None:
+        """Note how the runs of a cell ended; whatever became of it, the slot is free again."""
+        for run_id in filter(None, (stage.run_id, stage.blocker_id)):
+            own = Stage(self.service, self.environments, run_id)
+            for process in own.live_trainers():
+                process.resume()
+            if own.run()["status"] not in ENDED:
+                self.service.ask(run_id, "cancel")
+                own.until_status(*ENDED)
+            self.ended[run_id] = (own.run()["status"], len(self.service.events(run_id)))
+
+    def check_absorbed(self) -> None:
+        """Ended runs are as their cells left them, whatever was hit since."""
+        now = {
+            run_id: (self.service.run(run_id)["status"], len(self.service.events(run_id)))
+            for run_id in self.ended
+        }
+        assert now == self.ended
+
+
+RESULTS: list[Round] = []
+"""Rounds whose stack left nothing behind."""
+
+
+@pytest.fixture(scope="session", params=range(ROUNDS), ids=lambda number: f"round{number + 1}")
+def round_(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Round]:
+    folder = tmp_path_factory.mktemp("chaos").resolve()
+    variables = {
+        "FLEET_API_KEY": KEY,
+        "OMP_NUM_THREADS": "1",  # two spinning threads are slower beside other work
+    }
+    environments = EnvironmentServer(folder / "environments.log")
+    before = set(left_in_memory())
+    try:
+        environments.start()
+        with running_service(folder, variables) as service:
+            service.patience_s = PATIENCE_S
+            this = Round(service, environments, request.param + 1)
+            ports = status(service.options.state_dir).ports
+            yield this
+            this.check_absorbed()
+            assert environments.num_running() == 0, "instances that nobody deletes"
+    finally:
+        environments.close()
+    assert [name for name, port in ports.items() if not is_free(port)] == []
+    assert set(left_in_memory()) - before == set()
+    RESULTS.append(this)
+
+
+@pytest.fixture(scope="session")
+def reference(round_: Round) -> Reference:
+    """The deterministic run, undisturbed."""
+    stage = round_.stage(RunKind.EXACT, "undisturbed")
+    stage.until_status("succeeded")
+    round_.close(stage)
+    return Reference.of(stage)
+
+
+def left_in_memory() -> list[Path]:
+    """Folders of Ray, vLLM and weights of processes that are gone, in /tmp and /dev/shm."""
+    return list(nothing_left().folders_of_the_dead())
+
+
+def nothing_left() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("nothing_left", CODE_ROOT / ".ci/nothing_left.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def pytest_sessionfinish() -> None:
+    """Write the result of the rounds, where a file is named for it."""
+    file = os.environ.get("HILLCLIMB_CHAOS_RECORD")
+    if not file or not RESULTS:
+        return
+    green = [each for each in RESULTS if len(each.took_s) == each.num_cells]
+    cells = sorted({name for each in RESULTS for name in each.took_s})
+    result = {
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "num_cells": len(cells),
+        "rounds": ROUNDS,
+        "rounds_green": len(green),
+        "seconds": {
+            name: [round(each.took_s[name], 1) for each in RESULTS if name in each.took_s]
+            for name in cells
+        },
+    }
+    Path(file).write_text(json.dumps(result, indent=1) + "\n")

@@ -1,0 +1,49 @@
+"""Models that cannot be trained are refused by their names, with a reason and what would do."""
+
+from __future__ import annotations
+
+import pytest
+
+from hillclimb.hardware.model.published import KNOWN
+from hillclimb.hardware.model.unsupported import why_unsupported
+
+COMMIT = "0" * 40
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "remedy"),
+    [
+        ("Qwen/Qwen3-30B-A3B", "mixture of experts", "dense model"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "mixture of experts", "Tinker"),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", "linear attention", "dense model"),
+        ("Qwen/Qwen3.5-9B", "linear attention", "Tinker"),
+        ("Qwen/Qwen3-VL-8B-Instruct", "images", "text model"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "images", "text model"),
+        ("Qwen/Qwen3-8B-AWQ", "quantised", "made from"),
+        ("Qwen/Qwen3-32B-FP8", "quantised", "made from"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "quantised", "made from"),
+        ("moonshotai/Kimi-K2-Instruct", "mixture of experts", "Tinker"),
+        ("openai/gpt-oss-20b", "mixture of experts", "Tinker"),
+        ("deepseek-ai/DeepSeek-V3", "mixture of experts", "dense model"),
+        ("google/gemma-3-4b-it", "family is not supported", "Qwen2.5 and Llama 3"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "family is not supported", "Llama 3"),
+        ("meta-llama/Llama-4-Scout-17B-16E", "family is not supported", "Llama 3"),
+        ("meta-llama/Llama-3.2-11B-Vision-Instruct", "images", "text model"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused_by_name(name: str, why: str, remedy: str) -> None:
+    sentence = why_unsupported(f"hf:{name}@{COMMIT}")
+    assert sentence is not None
+    reason, _, rest = sentence.partition(" Remedy: ")
+    assert name in reason
+    assert why in reason
+    assert remedy in rest
+
+
+def test_what_is_trained_and_what_nobody_knows_is_let_through() -> None:
+    names = [f"Qwen/{name}" for name in KNOWN if name.startswith("Qwen")]
+    names += [f"meta-llama/{name}-Instruct" for name in KNOWN if name.startswith("Llama")]
+    names += ["deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "somebody/agent-8b", "Qwen/QwQ-32B"]
+    assert [name for name in names if why_unsupported(f"hf:{name}@{COMMIT}")] == []
+    assert why_unsupported("builtin:tiny-qwen3-a") is None
+    assert why_unsupported("s3://bucket/Qwen3-30B-A3B") is None

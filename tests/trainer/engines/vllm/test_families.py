@@ -1,0 +1,90 @@
+"""Real vLLM on the families beside Qwen3: its log-probs are the learner's, and syncs are whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import torch
+from safetensors.torch import load_file, save_file
+
+from hillclimb.hardware.model.shipped import assets_dir
+from hillclimb.protocol.rundir import POLICY
+from tests.trainer.engines.vllm.late import NEEDS_VLLM, start_vllm
+from tests.trainer.engines.vllm.test_vllm import Pair
+from tests.trainer.fixtures.families import TYPES, VOCAB, family_model
+from trainer.engines.canary import canary_gap, canary_tokens
+from trainer.engines.vllm.options import VllmOptions
+from trainer.errors import WeightSyncMismatch
+from trainer.inputs.model.families.registry import FAMILIES
+from trainer.learners.inline import InlineLearner
+from trainer.learners.model.models import LearnerOptions
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    NEEDS_VLLM,
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore"),
+]
+OTHERS = [each for each in TYPES if each != "qwen3"]
+LEFT_OUT = {"qwen2": "model.layers.1.self_attn.k_proj.bias", "llama": "lm_head.weight"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=OTHERS)
+async def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Pair]:
+    root = tmp_path_factory.mktemp(request.param)
+    model = family_model(request.param)
+    positions = {name: model.config.to_dict()[name] for name in ("rope_parameters",)}
+    # Some classes of tokenizers do not start without files; nothing here reads text.
+    learner = InlineLearner(model, LearnerOptions(tokenizer_dir=assets_dir() / "tiny-qwen3-a"))
+    learner.save(root)
+    family = next(each for each in FAMILIES if each.model_type == request.param)
+    options = VllmOptions(
+        model_dir=root / POLICY,
+        max_length=512,
+        num_sessions=8,
+        architecture=family.architecture,
+        positions=positions,
+    )
+    engine = start_vllm(options)
+    yield Pair(engine=engine, learner=learner, shared=root / "w")
+    await engine.close()
+
+
+async def test_logprobs_over_several_turns_are_the_learners(pair: Pair) -> None:
+    drawn = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, VOCAB, (150,), generator=drawn).tolist()
+    for turn in range(3):
+        sample = await pair.sample(ids, seed=turn, stop_token_ids=())
+        scored = await pair.learner.logprobs([*ids, *sample.token_ids])
+        torch.testing.assert_close(
+            torch.tensor(sample.logprobs), scored[len(ids) - 1 :], atol=1e-4, rtol=0
+        )
+        ids = [*ids, *sample.token_ids, *torch.randint(0, VOCAB, (20,), generator=drawn).tolist()]
+
+
+async def test_a_changed_policy_arrives_whole_and_one_with_a_hole_is_caught(
+    pair: Pair, tmp_path: Path
+) -> None:
+    pair.change(1)
+    pair.learner.rank.version += 1
+    tokens = canary_tokens(VOCAB)
+    with pytest.raises(WeightSyncMismatch):
+        await canary_gap(pair.engine, pair.learner, tokens)  # type: ignore[arg-type]
+    await pair.sync()
+    assert await canary_gap(pair.engine, pair.learner, tokens) < 1e-4  # type: ignore[arg-type]
+    left_out = LEFT_OUT[type(pair.learner.rank._models.config).model_type]
+    pair.change(2)
+    pair.learner.rank.version += 1
+    path = tmp_path / "torn.safetensors"
+    version = (await pair.learner.write_weights(path)).version
+    weights = load_file(path)
+    del weights[left_out]
+    save_file(weights, path)
+    await pair.engine.load_weights_file(path, version)  # type: ignore[attr-defined]
+    with pytest.raises(WeightSyncMismatch):
+        await canary_gap(pair.engine, pair.learner, tokens)  # type: ignore[arg-type]

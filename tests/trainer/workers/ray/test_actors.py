@@ -1,0 +1,26 @@
+"""Threads and allocator of a rank: many beside a GPU, one on shared cores."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.workers.ray.actors import ALLOCATOR, allocator_settings, rank_threads
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "has_gpu", "num_cores", "threads"),
+    [(6, True, 208, 16), (8, True, 64, 8), (4, True, 2, 1), (6, False, 208, 1)],
+)
+def test_ranks_share_the_cores_of_a_machine_with_gpus(
+    num_ranks: int, num_cores: int, threads: int, *, has_gpu: bool
+) -> None:
+    assert rank_threads(num_ranks, has_gpu=has_gpu, num_cores=num_cores) == threads
+
+
+@pytest.mark.parametrize("transport", ["auto", "shm", "disk", "lora", "nccl"])
+def test_segments_of_a_rank_can_grow(transport: str) -> None:
+    assert allocator_settings(transport) == {ALLOCATOR: "expandable_segments:True"}
+
+
+def test_memory_lent_to_an_engine_is_in_plain_segments() -> None:
+    assert allocator_settings("ipc") == {}
