@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Executable, Text, cast, delete, or_, select, update
+from sqlalchemy import Executable, Text, cast, delete, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.admission.deletion.dependents import dependents_of
@@ -18,6 +18,7 @@ from api.runs.errors import InvalidTransition, RunInUse, RunNotFound
 from api.runs.status import TERMINAL, AttemptState, RunStatus
 from api.runs.store import get_run
 from api.tables import (
+    ApiKey,
     Attempt,
     CampaignCell,
     Cluster,
@@ -45,10 +46,10 @@ def delete_run(session: Session, run_id: str, caller: Principal, *, now: datetim
     """
     get_run(session, caller.project_id, run_id)
     run = lock_for_deletion(session, run_id)
-    if not may_delete(run, caller):
+    if not may_delete(session, run, caller):
         raise NotAllowed(
             f"Run {run.id} was submitted by {run.created_by}: only they and an admin of the project"
-            " may delete it."
+            " may delete it. Where several keys have that name, only an admin may."
         )
     refuse_live(session, run)
     if problems := dependents_of(session, run):
@@ -57,9 +58,28 @@ def delete_run(session: Session, run_id: str, caller: Principal, *, now: datetim
     return mark_deleted(session, run, by=caller.actor, reason="request", now=now)
 
 
-def may_delete(run: Run, caller: Principal) -> bool:
-    """Return True for an admin of the run's project, and for whoever submitted it."""
-    return Scope.ADMIN.value in caller.scopes or run.created_by == caller.actor
+def may_delete(session: Session, run: Run, caller: Principal) -> bool:
+    """Return True for an admin of the run's project, and for whoever submitted it.
+
+    A run has the name of its submitter's key, and names of keys are not unique: one that a key of
+    somebody else has, or had, says nothing.
+    """
+    if Scope.ADMIN.value in caller.scopes:
+        return True
+    if run.created_by != caller.actor:
+        return False
+    return caller.key_id is None or not _others_have_the_name(session, caller)
+
+
+def _others_have_the_name(session: Session, caller: Principal) -> bool:
+    same_name = exists().where(
+        ApiKey.project_id == caller.project_id,
+        ApiKey.name == caller.key_name,
+        ApiKey.id != caller.key_id,
+    )
+    if caller.person_id is not None:
+        same_name = same_name.where(ApiKey.person_id.is_distinct_from(caller.person_id))
+    return bool(session.scalar(select(same_name)))
 
 
 def lock_for_deletion(session: Session, run_id: str) -> Run:

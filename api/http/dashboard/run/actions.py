@@ -40,7 +40,7 @@ def actions_contents(
         "can_cancel": not is_leaving,
         "resume": _resume_label(status, steps),
         "steps": steps,
-        "can_delete": status in TERMINAL and may_delete(run, caller),
+        "can_delete": status in TERMINAL and may_delete(session, run, caller),
         "is_forkable": run.spec.get("kind", "train") == "train",
     }
 

@@ -13,7 +13,8 @@ from api.runs import store
 from api.scheduling import control
 from api.tables import AuditRecord, Run
 from api.tables.access.keys import NewKey, issue_key
-from api.tables.access.roles import Scope
+from api.tables.access.members import set_member
+from api.tables.access.roles import Role, Scope
 from api.tables.database import Database
 from hillclimb.protocol.end_reasons import ReasonCode
 from tests.api.fixtures.story import PROJECT, Story, spec
@@ -44,11 +45,11 @@ def ended(story: Story, name: str = "climb") -> str:
     return run_id
 
 
-def member(cast: Cast, name: str) -> Caller:
+def member(cast: Cast, name: str, *, person_id: str | None = None) -> Caller:
     scopes = frozenset({Scope.RUNS_READ, Scope.RUNS_WRITE})
     with cast.database.transaction() as session:
         key = NewKey(name=name, scopes=scopes)
-        issued = issue_key(session, PROJECT, key, person_id=None, actor="test")
+        issued = issue_key(session, PROJECT, key, person_id=person_id, actor="test")
     return cast.with_secret(issued.secret)
 
 
@@ -91,6 +92,24 @@ async def test_an_admin_and_whoever_submitted_it_may_delete_a_run_and_nobody_els
     ]
     kept = {"table": "deleted_runs", "id": mine, "action": "created", "before": {}}
     assert kept | {"after": {"name": "climb", "reason": "request"}} in records[0].changes
+
+
+async def test_a_key_of_the_same_name_deletes_no_run_of_another_one(
+    cast: Cast, story: Story, database: Database
+) -> None:
+    """Names of keys are not unique, and a run has nothing but the name of its submitter's."""
+    one, another = ended(story), ended(story)
+    with database.transaction() as session:
+        session.execute(update(Run).values(created_by="key:laptop"))
+        _, kim = set_member(session, PROJECT, "kim@example.com", Role.MEMBER, actor="test")
+        person_id = kim.id
+    kims = [member(cast, "laptop", person_id=person_id) for _ in range(2)]
+    assert (await kims[1]("DELETE", f"/v1/runs/{one}")).status_code == 202
+    others = member(cast, "laptop")
+    for each in (*kims, others):
+        check(await each("DELETE", f"/v1/runs/{another}"), 403, "not_allowed")
+    admin = cast.of("admin", project_id=PROJECT)
+    assert (await admin("DELETE", f"/v1/runs/{another}")).status_code == 202
 
 
 async def test_a_run_that_goes_on_or_that_something_needs_is_not_deleted(
