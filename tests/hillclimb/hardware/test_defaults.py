@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from hillclimb.hardware.model.defaults import why_unsuited
-from hillclimb.hardware.model.shapes import KNOWN, TINY
+from hillclimb.hardware.model.published import KNOWN
+from hillclimb.hardware.model.shapes import TINY
 from hillclimb.hardware.plan import hardware_plan
 from tests.hillclimb.hardware.rented import QWEN3_8B, qwen3_8b, rented
 

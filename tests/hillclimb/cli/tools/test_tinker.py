@@ -54,7 +54,7 @@ def test_a_key_that_the_sdk_would_not_send_is_wrong_usage(tmp_path: Path) -> Non
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "the key must begin with tml-" in done.stderr
+    assert "each key must begin with tml-" in done.stderr
 
 
 def test_the_group_is_on_the_command_line() -> None:
