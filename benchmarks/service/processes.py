@@ -6,8 +6,10 @@ PostgreSQL, the API with one process and the API with two run as `hillclimb up` 
 (`apt-get install wrk`), which is written in C, sends from 32 connections; the two take turns.
 CPU times are those of the processes themselves. On two cores PostgreSQL and the generator take
 from what two processes could use, so each is measured twice: as it is, and with every API process
-stopped for most of each 20 ms, as if each had a slow core of its own and the rest of the machine
-were PostgreSQL's. `possible` is the ratio that the CPU times allow on this machine's cores. Writes
+stopped for most of each 60 ms, as if each had a slow core of its own and the rest of the machine
+were PostgreSQL's. `ratio` is of requests per second; `by_cpu` follows from the CPU times alone: how
+much more two processes carry until the busier one has used up its core; `possible` is the most
+that the CPU times allow on this machine's cores. Medians of rounds. Writes
 `benchmarks/results/processes.json`.
 """
 
@@ -27,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ RESULT = ROOT / "benchmarks" / "results" / "processes.json"
 KEY = "hc_a-key-for-loopback-that-is-long-enough"
 CONNECTIONS = 32
 NUM_RUNS = 60
-PERIOD_S, SHARE = 0.02, 0.35
+PERIOD_S, SHARE = 0.06, 0.3
 """A limited API process runs for this share of each period."""
 ROUTES = {
     "health": "/v1/health",
@@ -177,6 +179,10 @@ def middle(rounds: list[dict[str, Any]]) -> dict[str, float]:
     return {name: round(statistics.median(r[name] for r in rounds), 3) for name in rounds[0]}
 
 
+def _median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 2)
+
+
 def compare(pair: tuple[Api, Api], options: Any, path: str, postmaster: int) -> dict[str, Any]:
     """Return medians of one and two processes, as they are and slowed down, with their ratios."""
     found: dict[str, Any] = {}
@@ -190,11 +196,14 @@ def compare(pair: tuple[Api, Api], options: Any, path: str, postmaster: int) -> 
         one, two = middle(rounds[1]), middle(rounds[2])
         cores = os.cpu_count() or 1
         whole = sum(two[name] for name in ("api_ms", "postgres_ms", "wrk_ms"))
+        pairs = list(zip(rounds[1], rounds[2], strict=True))
         found["a slow core for each" if is_slowed else "as it is"] = {
             "one": one,
             "two": two,
-            "ratio": round(two["requests_per_s"] / one["requests_per_s"], 2),
+            "ratio": _median(b["requests_per_s"] / a["requests_per_s"] for a, b in pairs),
+            "by_cpu": _median(a["api_ms"] / (b["api_ms"] * b["busiest_share"]) for a, b in pairs),
             "possible": 2.0 if is_slowed else round(min(2.0, cores * one["api_ms"] / whole), 2),
+            "load": round(os.getloadavg()[0], 1),
         }
     return found
 

@@ -32,6 +32,7 @@ def options(tmp_path: Path) -> Iterator[StackOptions]:
     options = StackOptions(
         state_dir=tmp_path.resolve() / "state",
         api_port=0,
+        api_processes=2,
         # No run is started here; importing torch to examine it would only take time.
         trainer_python=tmp_path / "no" / "python",
     )
@@ -48,6 +49,12 @@ def pids(options: StackOptions) -> dict[str, int]:
 def restarted(options: StackOptions, name: str, old: int) -> bool:
     service = status(options.state_dir).services[name]
     return service.state == "ready" and service.process is not None and service.process.pid != old
+
+
+def num_serving(options: StackOptions) -> int:
+    """The API's processes that are there, those of a parent that was killed among them."""
+    commands = [" ".join(command) for _, command in owned_by(options.state_dir)]
+    return sum("multiprocessing.spawn" in each for each in commands)
 
 
 def database(options: StackOptions) -> psycopg.Connection[tuple[object, ...]]:
@@ -74,6 +81,7 @@ def test_every_part_is_killed_and_comes_back_and_nothing_committed_is_lost(
     lines: list[str] = []
     up_detached(options, say=lines.append)
     assert set(pids(options)) == set(SERVERS)
+    assert wait_until(lambda: num_serving(options) == 2, deadline_s=DEADLINE_S)
     with pytest.raises(StackError, match="is running with its API on port"):
         up_detached(replace(options, api_port=22), say=lines.append)
     found = connection(options.state_dir)
@@ -99,6 +107,8 @@ def test_every_part_is_killed_and_comes_back_and_nothing_committed_is_lost(
     told = {check.name: check.detail for check in examine(options)}
     assert all("killed by SIGKILL" in told[f"service {name}"] for name in SERVERS)
 
+    assert wait_until(lambda: num_serving(options) == 2, deadline_s=DEADLINE_S)
+
     # The supervisor dies: the next one adopts all six.
     second = pids(options)
     kill_supervisor(options)
@@ -113,8 +123,11 @@ def test_every_part_is_killed_and_comes_back_and_nothing_committed_is_lost(
     third = pids(options)
     same = {name for name in SERVERS if third[name] == second[name]}
     assert same == {"valkey", "worker", "beat", "runner"}
+    assert wait_until(lambda: num_serving(options) == 2, deadline_s=DEADLINE_S)
     with database(options) as connected:
         assert connected.execute("SELECT n FROM kept").fetchall() == [(42,)]
+        allowed = connected.execute("SHOW max_connections").fetchall()
+    assert allowed == [(str(2 * 43 + 6 * 5 + 20),)]
     assert httpx.get(runs, headers=headers, trust_env=False).status_code == 200
 
     assert down(options.state_dir, say=lines.append)
