@@ -86,7 +86,7 @@ def evaluating(stage: Stage) -> Iterator[None]:
 
 def is_evaluating(stage: Stage) -> bool:
     last = stage.written()[-1]
-    return last["type"] == "phase.started" and last["phase"] == "eval"
+    return (last["type"], last.get("phase")) == ("phase.started", "eval")
 
 
 @contextmanager
