@@ -111,7 +111,9 @@ class Models:
 
     def whole_weights(self, ranks: Ranks, dtype: torch.dtype) -> export.Weights:
         """Gather weights by Hugging Face name on rank 0, adapters merged; {} on other ranks."""
-        weights = export.gathered(self.parameters, ranks)
+        # Adapters are merged in their own precision, and the sum is rounded.
+        early = dtype if self.adapters is None else None
+        weights = export.gathered(self.parameters, ranks, early)
         if ranks.rank != 0:
             return {}
         if self.adapters is not None:
