@@ -112,11 +112,13 @@ class MachineMemory:
         )
 
     def _loading(self) -> Term:
-        """Return the full float32 models of all ranks while loading, with reference copies."""
+        """Return the full float32 models of all ranks while loading, with rounded references."""
         number = self.learner.shape.num_parameters
-        per_parameter = 8 if self.learner.has_reference else 4
+        per_parameter = 4 + (self.learner.dtype_bytes if self.learner.has_reference else 0)
         how = f"{self.ranks} ranks x {per_parameter} B x {count(number)} parameters (float32"
-        how += ", and a copy for the reference policy)" if self.learner.has_reference else ")"
+        how += (
+            ", and a rounded copy for the reference policy)" if self.learner.has_reference else ")"
+        )
         return Term("whole models", self.ranks * per_parameter * number, how)
 
     def _passing_file(self) -> tuple[Term, ...]:

@@ -159,9 +159,7 @@ def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks)
         _round_parameters(model, options.dtype)
         adapters.add_adapters(model, lora, seed=options.seed)
     elif needs_reference(options.algorithm):
-        frozen = copy.deepcopy(model).requires_grad_(requires_grad=False)
-        _round_parameters(frozen, options.dtype)
-        reference = _shard(frozen, options, ranks)
+        reference = _shard(_frozen_copy(model, options.dtype), options, ranks)
     policy = _shard(model, options, ranks)
     return Models(
         policy=policy,
@@ -171,6 +169,20 @@ def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks)
         adapters=adapters,
         start=start,
     )
+
+
+def _frozen_copy(model: Qwen3ForCausalLM, dtype: torch.dtype) -> Qwen3ForCausalLM:
+    """Copy the model with parameters of `dtype`, which no gradient needs better.
+
+    Never a whole copy in float32 beside the model: every rank holds both at this moment.
+    """
+    rounded: dict[int, object] = {
+        id(parameter): torch.nn.Parameter(
+            parameter.detach().to(dtype, copy=True), requires_grad=False
+        )
+        for parameter in model.parameters()
+    }
+    return copy.deepcopy(model, rounded)
 
 
 def _round_parameters(model: Qwen3ForCausalLM, dtype: torch.dtype) -> None:
