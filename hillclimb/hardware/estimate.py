@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hillclimb.hardware.gpus import GpuModel, closest_gpu, gpu_named
 from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count, gib, largest
 from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
-from hillclimb.hardware.memory.learner import LearnerMemory
+from hillclimb.hardware.memory.learner import EXPORT, LearnerMemory
 from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from hillclimb.hardware.model.context_length import why_too_long
 from hillclimb.hardware.model.defaults import why_unsuited
@@ -204,11 +204,13 @@ class _Working:
             return
         yield from why_unsuited(self.spec, self.shape)
         engine, room = self._engine(self.gpu), self.gpu.memory_gib * GIB
-        if engine.reserved_bytes + CONTEXT_BYTES > room:
+        update = engine.update_bytes(self._transport) if self._learns else 0.0
+        if engine.reserved_bytes + CONTEXT_BYTES + update > room:
+            arriving = f" and {gib(update)} of arriving weights" if update else ""
             yield (
                 f"engine.gpu_memory_utilization {self.spec.engine.gpu_memory_utilization:g} leaves"
-                f" no room for CUDA's own memory on a {self.candidate.gpu_name}, and vLLM does not"
-                " start unless its share is free: lower it"
+                f" no room for CUDA's own memory{arriving} on a {self.candidate.gpu_name}, and vLLM"
+                " does not start unless its share is free: lower it"
             )
         if not engine.fits:
             yield (
@@ -219,12 +221,18 @@ class _Working:
             )
         if not self._learns:
             return
-        learner = largest(self._learner().phases())
         reserved = engine.reserved_bytes if self._shares else 0.0
-        if learner.num_bytes + reserved > room:
-            beside = f" beside the engine's {gib(reserved)}" if self._shares else ""
+        # On a GPU of both, new weights arrive while the learner exports them, and at no other time.
+        beside = {EXPORT: reserved + update} if self._shares else {}
+        learner = max(
+            self._learner().phases(),
+            key=lambda phase: phase.num_bytes + beside.get(phase.name, reserved),
+        )
+        engines = beside.get(learner.name, reserved)
+        if learner.num_bytes + engines > room:
+            shared = f" beside the engine's {gib(engines)}" if self._shares else ""
             yield (
-                f"a rank of the learner needs {gib(learner.num_bytes)}{beside}, during"
+                f"a rank of the learner needs {gib(learner.num_bytes)}{shared}, during"
                 f" {learner.name}, and one {self.candidate.gpu_name} has"
                 f" {self.gpu.memory_gib:g} GiB"
             )

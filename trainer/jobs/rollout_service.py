@@ -32,6 +32,7 @@ from hillclimb.protocol.rundir import (
 from trainer.algo.sequences import Batch, SequenceValues
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.storage import raise_storage_full
+from trainer.errors import TrainerError
 from trainer.rollouts.chat.tokenizer import load_tokenizer
 from trainer.rollouts.episode import SAMPLING_LATE
 from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
@@ -92,6 +93,8 @@ class RolloutService:
     _has_vocabulary: bool = False
     _unsent: list[_Upload] = field(default_factory=list)
     """Files that could not be uploaded, oldest first."""
+    _storing: asyncio.Task[None] | None = None
+    """Stores the trajectories of the last request."""
 
     async def run(self, tasks: Sequence[Task], request: RolloutRequest) -> RolloutResults:
         """Run all rollouts of `tasks`.
@@ -124,13 +127,26 @@ class RolloutService:
     ) -> tuple[RolloutBatch, RolloutResults]:
         """Return the batch of a training step, and the results of all rollouts made for it.
 
+        The trajectories are stored in the background, while the step learns; `settle` waits.
+
         Raises:
             StopRequested, AttemptSuperseded, EnvironmentOutage, SpecError, StorageFull: as
                 `run`.
         """
         self.announce(request, num_groups=buffer.batch_size)
         batch = await self.context.stop.race(buffer.next_batch(request.step))
-        return batch, await self.record((*batch.groups, *batch.dropped), request)
+        groups = (*batch.groups, *batch.dropped)
+        return batch, await self.record(groups, request, in_background=True)
+
+    async def settle(self) -> None:
+        """Wait until the trajectories of the last `next_batch` are stored.
+
+        Raises:
+            StorageFull: they cannot be written.
+        """
+        storing, self._storing = self._storing, None
+        if storing is not None:
+            await storing
 
     def announce(self, request: RolloutRequest, *, num_groups: int) -> None:
         """Emit `phase.started` for the rollouts of a request."""
@@ -144,7 +160,11 @@ class RolloutService:
         )
 
     async def record(
-        self, groups: Sequence[RolloutGroup], request: RolloutRequest
+        self,
+        groups: Sequence[RolloutGroup],
+        request: RolloutRequest,
+        *,
+        in_background: bool = False,
     ) -> RolloutResults:
         """Store the trajectories of a request and report infra errors.
 
@@ -153,9 +173,9 @@ class RolloutService:
         """
         flat = [rollout for group in groups for rollout in group]
         name = trajectories_name(request)
-        with raise_storage_full(self.context.dir.path):
-            problem = await asyncio.to_thread(self._store, name, flat, request)
-        self._warn_of_upload(request.step, problem)
+        self._storing = asyncio.create_task(self._keep(name, flat, request))
+        if not in_background:
+            await self.settle()
         rows = await asyncio.to_thread(
             outcome_rows,
             flat,
@@ -164,8 +184,17 @@ class RolloutService:
             pass_threshold=self.context.spec.eval.pass_threshold,
         )
         self._report_degraded(flat, request)
-        refuse_outage(flat, max_infra_error_rate=self.max_infra_error_rate)
+        try:
+            refuse_outage(flat, max_infra_error_rate=self.max_infra_error_rate)
+        except TrainerError:
+            await self.settle()
+            raise
         return RolloutResults(groups=tuple(groups), rows=rows)
+
+    async def _keep(self, name: str, rollouts: Sequence[Rollout], request: RolloutRequest) -> None:
+        with raise_storage_full(self.context.dir.path):
+            problem = await asyncio.to_thread(self._store, name, rollouts, request)
+        self._warn_of_upload(request.step, problem)
 
     async def store_token_values(
         self,
@@ -196,7 +225,16 @@ class RolloutService:
             self._warn_once(request.step, "token_values_not_stored", message)
 
     async def close(self) -> None:
-        """Upload the missed files once more, for at most `CLOSE_S`."""
+        """Wait for trajectories that are being stored, and upload missed files once more.
+
+        Each for at most `CLOSE_S`.
+        """
+        if self._storing is not None:
+            done, _ = await asyncio.wait({self._storing}, timeout=CLOSE_S)
+            for storing in done:
+                # The attempt ends for another reason already.
+                if fault := storing.exception():
+                    _log.warning("trajectories are not stored: %s", fault)
         if self._unsent and not self.context.stop.is_superseded:
             # A daemon thread: a store that does not answer must not keep the process alive.
             thread = threading.Thread(target=self._send_missed, args=(CLOSE_S,), daemon=True)

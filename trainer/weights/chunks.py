@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 
-from hillclimb.hardware.memory.learner import MAX_CHUNK_BYTES
+from hillclimb.hardware.memory.engine import MAX_CHUNK_BYTES
 from trainer.errors import EngineError, TrainerError
 from trainer.weights.digests import WeightDigests, assert_same_weights
 

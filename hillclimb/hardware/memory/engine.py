@@ -18,6 +18,8 @@ OVERHEAD_BYTES = 1.5 * GIB
 CONTEXT_BYTES = 0.5 * GIB
 """Assumed, not measured: CUDA's context, which exists before vLLM checks that its share is free
 (vLLM 0.32, `request_memory`)."""
+MAX_CHUNK_BYTES = GIB
+"""Most bytes of a weight chunk on its way to engines, unless one tensor alone has more."""
 MIN_BATCHED_TOKENS = 8192
 """Tokens of one pass (`max_num_batched_tokens`), unless more requests than that are decoded: longer
 prompts are computed in parts."""
@@ -75,6 +77,18 @@ class EngineMemory:
     def cache_bytes(self) -> float:
         """Bytes left for the KV cache; negative if not even the weights fit."""
         return self.reserved_bytes - sum(term.num_bytes for term in self.fixed())
+
+    def update_bytes(self, transport: str) -> float:
+        """Bytes while new weights arrive, outside of what vLLM reserves.
+
+        The engine's own copy of a chunk, and the largest tensor of the layer that vLLM brings into
+        its loading form (`trainer.weights.chunks`; vLLM 0.32, `materialize_layer`). Files are read
+        into the machine's memory.
+        """
+        if transport not in ("ipc", "nccl"):
+            return 0.0
+        largest = self.dtype_bytes * self.shape.embedding_parameters
+        return max(MAX_CHUNK_BYTES, largest) + largest
 
     @property
     def full_sequences(self) -> float:

@@ -11,16 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count
+from hillclimb.hardware.memory.engine import MAX_CHUNK_BYTES
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
 
 CONTEXT_BYTES = 2 * GIB
 """Assumed, not measured: CUDA's context, NCCL's buffers and libraries' work space of a process."""
+EXPORT = "exporting the weights"
+"""Name of the phase in which engines receive them."""
 SLACK = 0.05
 """Assumed, not measured: share of temporary memory that the allocator loses."""
-MAX_CHUNK_BYTES = GIB
-"""Most bytes of a weight chunk on its way to engines, unless one tensor alone has more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ class LearnerMemory:
             self._phase("the head's gradient", *self._head_backward()),
             self._phase("reducing the gradients of embedding and head", *self._root_reduction()),
             # The optimizer's step is one kernel per tensor and needs no memory of its own.
-            self._phase("exporting the weights", *self._weight_export()),
+            self._phase(EXPORT, *self._weight_export()),
         )
 
     def _phase(self, name: str, *passing: Term) -> Phase:

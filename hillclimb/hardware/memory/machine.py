@@ -112,11 +112,13 @@ class MachineMemory:
         )
 
     def _loading(self) -> Term:
-        """Return the full float32 models of all ranks while loading, with reference copies."""
+        """Return the full float32 models of all ranks while loading, with rounded references."""
         number = self.learner.shape.num_parameters
-        per_parameter = 8 if self.learner.has_reference else 4
+        per_parameter = 4 + (self.learner.dtype_bytes if self.learner.has_reference else 0)
         how = f"{self.ranks} ranks x {per_parameter} B x {count(number)} parameters (float32"
-        how += ", and a copy for the reference policy)" if self.learner.has_reference else ")"
+        how += (
+            ", and a rounded copy for the reference policy)" if self.learner.has_reference else ")"
+        )
         return Term("whole models", self.ranks * per_parameter * number, how)
 
     def _passing_file(self) -> tuple[Term, ...]:
@@ -128,9 +130,13 @@ class MachineMemory:
         return (Term("weights for engines", 2 * size * number, how),)
 
     def _whole(self) -> Term:
-        """Return the full weights on rank 0 (`Models.whole_weights`): float32, then rounded."""
+        """Return the full weights on rank 0 (`Models.whole_weights`), rounded as they arrive.
+
+        With adapters they are merged in float32, and then rounded.
+        """
         number, size = self.learner.shape.num_parameters, self.learner.dtype_bytes
-        per_parameter = 4 + (size if size == 2 else 0)
+        is_merged = self.learner.learner.lora is not None and size == 2
+        per_parameter = 4 + size if is_merged else size
         how = f"{per_parameter} B x {count(number)} parameters"
         return Term("the whole policy on rank 0", per_parameter * number, how)
 

@@ -164,13 +164,65 @@ def test_the_cache_is_what_weights_and_the_largest_pass_leave() -> None:
 
 def test_between_gpus_no_file_of_weights_is_in_the_machines_memory() -> None:
     """What `auto` means there: a broadcast from GPU to GPU, in chunks."""
-    sizes = [
-        estimate(qwen3_8b(engine={"weight_transport": transport}), candidate(), 1).memory_gib
+    offloaded = {"placement": {"learner_ranks": 2}, "learner": {"cpu_offload": True}}
+    auto, nccl, shm = (
+        estimate(
+            qwen3_8b(engine={"weight_transport": transport}, **offloaded), candidate(), 1
+        ).memory_gib
         for transport in ("auto", "nccl", "shm")
-    ]
-    auto, nccl, shm = (size or 0.0 for size in sizes)
+    )
+    assert auto is not None
+    assert shm is not None
     assert auto == nccl
-    assert auto < shm < auto + 2 * 2 * PARAMETERS / GIB
+    assert shm - auto == pytest.approx(2 * 2 * PARAMETERS / GIB)
+
+
+@pytest.mark.parametrize(("lora", "per_parameter"), [(None, 2), ({}, 4 + 2)])
+def test_a_save_rounds_before_it_gathers_unless_adapters_are_merged(
+    lora: dict[str, int] | None, per_parameter: int
+) -> None:
+    learner = {"cpu_offload": True} if lora is None else {"lora": lora}
+    spec = qwen3_8b(
+        engine={"weight_transport": "disk"}, placement={"learner_ranks": 1}, learner=learner
+    )
+    lines = estimate(spec, candidate(), 1).lines
+    (whole,) = [line for line in lines if "the whole policy on rank 0" in line]
+    assert f": {per_parameter} B x" in whole
+
+
+@pytest.mark.parametrize(("transport", "largest"), [("shm", 99), ("nccl", 96)])
+def test_weights_that_arrive_need_room_beside_what_vllm_reserves(
+    transport: str, largest: int
+) -> None:
+    """By nccl the head, of 1.2 GiB in bfloat16, and a tensor of that size in vLLM."""
+    fits = [
+        share
+        for share in range(90, 101)
+        if not any(
+            "leaves no room" in problem
+            for problem in estimate(
+                qwen3_8b(
+                    engine={"weight_transport": transport, "gpu_memory_utilization": share / 100}
+                ),
+                candidate(),
+                1,
+            ).problems
+        )
+    ]
+    assert max(fits) == largest
+
+
+def test_an_engine_keeps_a_copy_of_each_chunk_on_a_shared_gpu_too() -> None:
+    """Twice the head in bfloat16: its copy, and vLLM's own tensor."""
+    engine = EngineMemory(
+        shape=KNOWN["Qwen3-8B"],
+        engine=qwen3_8b().engine,
+        max_sequence_length=65_536,
+        max_concurrent=96,
+        gpu_gib=79,
+    )
+    assert engine.update_bytes("ipc") == engine.update_bytes("nccl") == 2 * 2 * 151_936 * 4096
+    assert engine.update_bytes("shm") == 0.0
 
 
 def test_float32_on_a_gpu_holds_every_pair() -> None:

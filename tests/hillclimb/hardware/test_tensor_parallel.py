@@ -44,11 +44,14 @@ def test_sizes_are_as_vllm_takes_them(model: str, size: int, is_cut: bool) -> No
     assert why_indivisible(engine, widths) is None
 
 
-@pytest.mark.parametrize(("share", "fits"), [(1.0, False), (0.98, True)])
+@pytest.mark.parametrize(("share", "fits"), [(1.0, False), (0.96, True)])
 def test_a_share_of_a_gpu_leaves_room_for_cuda(share: float, fits: bool) -> None:
     found = estimate(qwen3_8b(engine={"gpu_memory_utilization": share}), candidate(), 1)
     assert found.fits is fits
-    said = "engine.gpu_memory_utilization 1 leaves no room for CUDA's own memory on a H100"
+    said = (
+        "engine.gpu_memory_utilization 1 leaves no room for CUDA's own memory and 2.3 GiB of"
+        " arriving weights on a H100"
+    )
     assert any(said in each for each in found.problems) is not fits
 
 

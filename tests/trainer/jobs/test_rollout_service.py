@@ -32,6 +32,7 @@ from trainer.attempt.stop_signal import StopSignal
 from trainer.attempt.timing import Clock
 from trainer.errors import EnvironmentOutage, StorageFull
 from trainer.jobs.rollout_service import RolloutService
+from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.records.skipped import skipped_rollout
 
@@ -223,6 +224,47 @@ async def test_a_store_that_hangs_at_the_end_is_not_waited_for(
     assert not gate.is_set()
     assert all(thread.daemon for thread in threading.enumerate() if "_send" in thread.name)
     gate.set()
+    here.journal.close(drain_s=0.0)
+
+
+class Slow(DiskStore):
+    """A store that takes no file before it may."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.may = threading.Event()
+
+    def put_file(self, key: str, path: Path) -> None:
+        assert self.may.wait(30.0)
+        super().put_file(key, path)
+
+
+class OneBatch(RolloutBuffer):
+    """A buffer whose next batch is there already."""
+
+    def __init__(self, batch: RolloutBatch) -> None:
+        self._batch = batch
+
+    @property
+    def batch_size(self) -> int:
+        return len(self._batch.groups)
+
+    async def next_batch(self, step: int) -> RolloutBatch:
+        return self._batch
+
+
+async def test_a_step_learns_while_its_trajectories_are_stored(tmp_path: Path) -> None:
+    store = Slow(tmp_path / "blobs")
+    here = Service(tmp_path, store)
+    service = here.rollout_service(collector())
+    groups = await service.collector.collect(TASKS[:1], a_request())
+    buffer = OneBatch(RolloutBatch(groups=groups, dropped=()))
+    _, results = await service.next_batch(buffer, a_request())
+    assert [row.score for row in results.rows] == [1.0], "known before anything is in the store"
+    assert list(store.list("")) == []
+    store.may.set()
+    await service.settle()
+    assert any("trajectories" in key for key in store.list(""))
     here.journal.close(drain_s=0.0)
 
 

@@ -23,6 +23,7 @@ from trainer.algo.loss.loss import policy_loss
 from trainer.algo.loss.stats import LossStats
 from trainer.algo.sequences import Batch
 from trainer.errors import LearnerError
+from trainer.learners.model.export import gathered
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.model.sharding import RankGroup
 from trainer.learners.packing.packing import pack_single
@@ -123,6 +124,20 @@ def test_a_bfloat16_policy_is_exported_as_it_computes(tmp_path: Path) -> None:
     torch.testing.assert_close(
         reference_logprobs(loaded.float(), IDS), learner.logprobs(IDS), atol=0.2, rtol=0
     )
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.bfloat16])
+def test_gathered_weights_are_copies_in_the_precision_that_is_needed(
+    dtype: torch.dtype | None,
+) -> None:
+    learner = rank()
+    parameters = learner._models.parameters
+    found = gathered(parameters, learner._ranks, dtype)
+    for name, parameter in parameters.items():
+        own = parameter.detach().full_tensor()  # type: ignore[attr-defined]
+        assert torch.equal(found[name], own.to(dtype or torch.float32)), name
+        assert found[name].dtype is (dtype or torch.float32)
+        assert found[name].data_ptr() != own.data_ptr()
 
 
 def test_weights_are_written_whole_with_the_tied_head(tmp_path: Path) -> None:

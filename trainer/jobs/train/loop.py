@@ -180,6 +180,7 @@ class Trainer:
                 metrics = staleness | await parts.workers.learner.step(batch)
             context.clock.split("policy_train", SCORING, metrics.pop(f"timing/{SCORING}"))
             with context.clock.phase("store_token_values"):
+                await parts.rollout_service.settle()
                 await self._store_token_values(result, request, batch, version)
             with context.clock.phase("sync_weights"):
                 metrics |= await self._sync_weights(step)

@@ -23,17 +23,21 @@ EMBEDDING = "model.embed_tokens.weight"
 Weights: TypeAlias = dict[str, torch.Tensor]
 
 
-def gathered(parameters: Mapping[str, torch.nn.Parameter], ranks: Ranks) -> Weights:
+def gathered(
+    parameters: Mapping[str, torch.nn.Parameter], ranks: Ranks, dtype: torch.dtype | None = None
+) -> Weights:
     """Gather every parameter on the CPU of rank 0; the other ranks get an empty mapping.
 
-    The tensors are copies.
+    The tensors are copies, in `dtype` or, if it is None, in their own. They are rounded where they
+    are: a GPU does it faster, and half of the bytes travel to the host.
     """
     weights: Weights = {}
     for name, parameter in parameters.items():
         tensor = parameter.detach()
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if ranks.rank == 0:
-            weights[name] = full.to("cpu", copy=True)
+            rounded = full if dtype is None else full.to(dtype)
+            weights[name] = rounded.to("cpu", copy=rounded is full)
     return weights
 
 

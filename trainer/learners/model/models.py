@@ -111,7 +111,9 @@ class Models:
 
     def whole_weights(self, ranks: Ranks, dtype: torch.dtype) -> export.Weights:
         """Gather weights by Hugging Face name on rank 0, adapters merged; {} on other ranks."""
-        weights = export.gathered(self.parameters, ranks)
+        # Adapters are merged in their own precision, and the sum is rounded.
+        early = dtype if self.adapters is None else None
+        weights = export.gathered(self.parameters, ranks, early)
         if ranks.rank != 0:
             return {}
         if self.adapters is not None:
@@ -157,9 +159,7 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
         _round_parameters(model, options.dtype)
         adapters.add_adapters(model, lora, seed=options.seed)
     elif needs_reference(options.algorithm):
-        frozen = copy.deepcopy(model).requires_grad_(requires_grad=False)
-        _round_parameters(frozen, options.dtype)
-        reference = _shard(frozen, options, ranks)
+        reference = _shard(_frozen_copy(model, options.dtype), options, ranks)
     policy = _shard(model, options, ranks)
     return Models(
         policy=policy,
@@ -169,6 +169,20 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
         adapters=adapters,
         start=start,
     )
+
+
+def _frozen_copy(model: CausalLM, dtype: torch.dtype) -> CausalLM:
+    """Copy the model with parameters of `dtype`, which no gradient needs better.
+
+    Never a whole copy in float32 beside the model: every rank holds both at this moment.
+    """
+    rounded: dict[int, object] = {
+        id(parameter): torch.nn.Parameter(
+            parameter.detach().to(dtype, copy=True), requires_grad=False
+        )
+        for parameter in model.parameters()
+    }
+    return copy.deepcopy(model, rounded)
 
 
 def _round_parameters(model: CausalLM, dtype: torch.dtype) -> None:

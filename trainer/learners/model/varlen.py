@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import torch
 from torch.nn.attention.varlen import varlen_attn
@@ -19,7 +19,7 @@ from trainer.learners.packing.packing import PrefixGroup
 CAUSAL = (-1, 0)
 """Window of the kernel: all tokens before, none behind. With fewer queries than keys the last query
 is at the last key, so a branch sees its whole prompt."""
-Kernel = Callable[..., torch.Tensor]
+Kernel = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +61,6 @@ class VarlenLayout:
         )
 
 
-FLASH = cast("Kernel", varlen_attn)
-"""Without `return_aux` it returns the output alone."""
-
-
 def has_varlen(device: torch.device, dtype: torch.dtype) -> bool:
     """Tell whether the kernel exists for tensors like these."""
     return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
@@ -74,7 +70,7 @@ def attend(
     stream: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     layout: VarlenLayout,
     scaling: float,
-    kernel: Kernel = FLASH,
+    kernel: Kernel = varlen_attn,
 ) -> torch.Tensor:
     """Compute the output [1, N, Q, H] of queries [1, Q, N, H], keys and values [1, K, N, H].
 
@@ -82,7 +78,7 @@ def attend(
     per branch.
     """
     query_NQH, key_NKH, value_NKH = (each[0].transpose(0, 1) for each in stream)
-    output_NQH = kernel(
+    output_NQH: torch.Tensor = kernel(
         query_NQH.contiguous(),
         key_NKH.index_select(0, layout.keys_M),
         value_NKH.index_select(0, layout.keys_M),

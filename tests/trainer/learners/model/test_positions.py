@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
 from tests.trainer.fixtures.tiny import VOCAB, random_ids, reference_logprobs
-from trainer.learners.model.models import LearnerOptions, Models, logprobs
+from trainer.learners.model.models import LearnerOptions, Models, _frozen_copy, logprobs
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.packing.packing import pack_single
 from trainer.learners.rank import LearnerRank
@@ -81,3 +82,33 @@ def test_the_reference_keeps_its_positions_and_is_the_policy_at_first() -> None:
     check(held.reference)
     micro = pack_single(IDS, device=torch.device("cpu"))
     torch.testing.assert_close(held.reference_logprobs(micro), logprobs(held.policy, micro))
+
+
+def test_a_reference_is_rounded_as_it_is_copied_and_shares_nothing() -> None:
+    """A whole copy in float32 beside the model would be on every rank's host for a moment."""
+    original = model()
+    with CountsBytes() as made:
+        frozen = _frozen_copy(original, torch.bfloat16)
+    number = sum(each.numel() for each in original.parameters())
+    assert made.num_bytes < 2.1 * number, "two bytes each"
+    assert {each.dtype for each in frozen.parameters()} == {torch.bfloat16}
+    assert not any(each.requires_grad for each in frozen.parameters())
+    assert frozen.lm_head.weight is frozen.model.embed_tokens.weight
+    starts = {each.data_ptr() for each in original.parameters()}
+    assert starts.isdisjoint(each.data_ptr() for each in frozen.parameters())
+
+
+class CountsBytes(TorchDispatchMode):
+    """Adds up the bytes of all parameters and copies that torch makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_bytes = 0
+
+    def __torch_dispatch__(
+        self, call: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = call(*args, **(kwargs or {}))
+        if call.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.clone):
+            self.num_bytes += result.numel() * result.element_size()
+        return result
