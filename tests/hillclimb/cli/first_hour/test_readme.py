@@ -131,6 +131,8 @@ def wait_for(shell: subprocess.Popen[str], condition: Callable[[dict[str, Any]],
     end = time.monotonic() + 300.0
     while not condition(shown := last(shell)):
         assert time.monotonic() < end, shown
+        # Each look starts a process: without a pause it takes a core from the run itself.
+        time.sleep(2.0)
 
 
 def run(shell: subprocess.Popen[str], line: str) -> str:
