@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hillclimb.hardware.model.published import hub_name
 
-_DENSE = "Qwen3 (0.6B to 32B), Qwen2.5 and Llama 3 are trained"
+_DENSE = "Qwen3 (0.6B to 32B), Qwen2.5 or Llama 3"
 _ELSEWHERE = "or a server of the Tinker protocol that has the model (docs/tinker.md)"
 
 
@@ -31,24 +31,24 @@ _RULES = (
     _Rule(
         re.compile(r"-(VL|Omni|Audio)\b|-Vision\b", re.IGNORECASE),
         "it reads images or sound, and only text is trained",
-        f"use a text model: {_DENSE}",
+        f"use a text model such as {_DENSE}",
     ),
     _Rule(
         re.compile(r"/Qwen3\.[5-9]|/Qwen3-(Coder-)?Next"),
         "three of four of its layers have linear attention, which the learner does not compute yet",
-        f"use a dense model ({_DENSE}), {_ELSEWHERE}",
+        f"use a dense model such as {_DENSE}, {_ELSEWHERE}",
     ),
     _Rule(
         re.compile(r"-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)|/Kimi-K|/GLM-4\.[5-9]"),
         "it is a mixture of experts, which the learner does not compute yet",
-        f"use a dense model ({_DENSE}), {_ELSEWHERE}",
+        f"use a dense model such as {_DENSE}, {_ELSEWHERE}",
     ),
     _Rule(
         re.compile(
             r"/(gemma|Phi|phi|Mistral|Ministral|falcon|gpt2|OLMo|Llama-2|Llama-4)", re.ASCII
         ),
         "its family is not supported",
-        f"use a model of a supported family: {_DENSE}",
+        f"use {_DENSE}",
     ),
 )
 

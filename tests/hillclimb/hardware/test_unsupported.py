@@ -25,7 +25,7 @@ COMMIT = "0" * 40
         ("moonshotai/Kimi-K2-Instruct", "mixture of experts", "Tinker"),
         ("openai/gpt-oss-20b", "mixture of experts", "Tinker"),
         ("deepseek-ai/DeepSeek-V3", "mixture of experts", "dense model"),
-        ("google/gemma-3-4b-it", "family is not supported", "Qwen2.5 and Llama 3"),
+        ("google/gemma-3-4b-it", "family is not supported", "Qwen2.5 or Llama 3"),
         ("mistralai/Mistral-7B-Instruct-v0.3", "family is not supported", "Llama 3"),
         ("meta-llama/Llama-4-Scout-17B-16E", "family is not supported", "Llama 3"),
         ("meta-llama/Llama-3.2-11B-Vision-Instruct", "images", "text model"),

@@ -1,4 +1,4 @@
-"""Attention over packed prefix groups, plugged into transformers' Qwen3 by its interface.
+"""Attention over packed prefix groups, plugged into transformers' models by their interface.
 
 The model stays transformers' module, so sharding hooks and later architectures keep working; only
 the attention pattern is ours. Legend: Q query heads, K key/value heads, N tokens, H head size.
