@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 from api.app import create_app
 from api.http.document.pages import sections
 from api.settings import Settings
-from hillclimb.cli.commands import main as cli
+from hillclimb.cli.commands import complete
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.imports.migration.skyrl_reasons import REASONS
 from hillclimb.hardware.features import FEATURES
@@ -151,9 +151,11 @@ def cli_page() -> str:
         Exit.INTERRUPTED: "Ctrl-C; the watched run continues",
     }
     lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]
-    for name, command in _commands("hillclimb", cli):
+    for name, command in _commands("hillclimb", complete()):
         # As under the group: click remembers the help option that it made first.
-        context = click.Context(command, info_name=name, terminal_width=88, **cli.context_settings)
+        context = click.Context(
+            command, info_name=name, terminal_width=88, **complete().context_settings
+        )
         lines += ["", f"## `{name}`", "", "```", command.get_help(context), "```"]
     return "\n".join(lines) + "\n"
 

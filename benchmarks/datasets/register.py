@@ -37,8 +37,9 @@ import synthetic
 from api.datasets.request import VersionRequest
 from api.datasets.work.process import JOB, RESULT
 from hillclimb.client.client import Client
-from hillclimb.stack.control import connection, down, status, up_detached
+from hillclimb.stack.control import down, status, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
+from hillclimb.stack.state.connection import connection
 
 SAMPLE_S = 0.02
 PING_S = 0.05

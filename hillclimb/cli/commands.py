@@ -1,85 +1,102 @@
-"""The complete command line: importing a module of commands registers them on `main`."""
+"""The complete command line: each command with the modules that define it.
 
-from hillclimb.cli.agents import docs, mcp
-from hillclimb.cli.agents import keys as agent_keys
-from hillclimb.cli.clusters import budgets, clouds, clusters
-from hillclimb.cli.datasets import datasets, exclusions, notes, pull
+A module is imported when its command is used: all of them take a second of processor time, which
+each call of `hillclimb` would wait for.
+"""
+
+import click
+
 from hillclimb.cli.main import main
-from hillclimb.cli.projects import audit, defaults, keys, members, projects, secrets, webhooks
-from hillclimb.cli.runs import annotate, artifacts, control, guards, runs, watch
-from hillclimb.cli.runs.preflight import probe, prompts, validate
-from hillclimb.cli.runs.results import (
-    capsule,
-    compare,
-    compute,
-    judge,
-    metrics,
-    patterns,
-    rescore,
-    signal,
-    verdicts,
-)
-from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
-from hillclimb.cli.stack import backups, demo, lifecycle
-from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
-from hillclimb.cli.tools import first_spec, fleet, migrate, session, slack, timeline, tinker
-from hillclimb.cli.tools.environment import commands as environment
 
-__all__ = [
-    "agent_keys",
-    "annotate",
-    "artifacts",
-    "audit",
-    "backups",
-    "budgets",
-    "campaigns",
-    "capsule",
-    "clouds",
-    "clusters",
-    "compare",
-    "compute",
-    "control",
-    "datasets",
-    "defaults",
-    "demo",
-    "docs",
-    "environment",
-    "evaluate",
-    "exclusions",
-    "experiments",
-    "fleet",
-    "fork",
-    "exports",
-    "issues",
-    "guards",
-    "imports",
-    "judge",
-    "keys",
-    "lifecycle",
-    "main",
-    "members",
-    "mcp",
-    "migrate",
-    "notes",
-    "metrics",
-    "first_spec",
-    "session",
-    "patterns",
-    "presets",
-    "probe",
-    "projects",
-    "prompts",
-    "pull",
-    "rescore",
-    "runs",
-    "secrets",
-    "signal",
-    "slack",
-    "submit",
-    "timeline",
-    "tinker",
-    "validate",
-    "verdicts",
-    "watch",
-    "webhooks",
-]
+MODULES: dict[str, tuple[str, ...]] = {
+    "agent-key": ("agents.keys",),
+    "annotate": ("runs.annotate",),
+    "audit": ("projects.audit",),
+    "backup": ("stack.backups",),
+    "budget": ("clusters.budgets",),
+    "campaign": ("studies.campaigns",),
+    "cancel": ("runs.control",),
+    "capsule": ("runs.results.capsule",),
+    "clouds": ("clusters.clouds",),
+    "clusters": ("clusters.clusters",),
+    "compare": ("runs.results.compare",),
+    "compute": ("runs.results.compute",),
+    "datasets": (
+        "datasets.datasets",
+        "datasets.exclusions",
+        "datasets.notes",
+        "datasets.pull",
+    ),
+    "delete": ("runs.control",),
+    "demo": ("stack.demo",),
+    "docs": ("agents.docs",),
+    "doctor": ("stack.lifecycle",),
+    "down": ("stack.lifecycle",),
+    "env": (
+        "tools.session",
+        "tools.environment.commands",
+    ),
+    "eval": ("runs.submission.evaluate",),
+    "experiment": ("studies.experiments",),
+    "export": ("studies.exports",),
+    "fleet": ("tools.fleet",),
+    "fork": ("runs.submission.fork",),
+    "guards": ("runs.guards",),
+    "import": ("studies.imports",),
+    "init": ("tools.first_spec",),
+    "issue": ("studies.issues",),
+    "judge": ("runs.results.judge",),
+    "keys": ("projects.keys",),
+    "limits": ("clusters.budgets",),
+    "login": ("tools.session",),
+    "logout": ("tools.session",),
+    "logs": ("runs.artifacts",),
+    "mcp": ("agents.mcp",),
+    "members": ("projects.members",),
+    "metrics": ("runs.results.metrics",),
+    "migrate": ("tools.migrate",),
+    "open": ("tools.session",),
+    "orphans": ("clusters.clouds",),
+    "patterns": ("runs.results.patterns",),
+    "pause": ("runs.control",),
+    "plan": ("runs.submission.submit",),
+    "presets": ("runs.submission.presets",),
+    "preview": ("runs.preflight.prompts",),
+    "probe": ("runs.preflight.probe",),
+    "project": ("projects.defaults",),
+    "projects": ("projects.projects",),
+    "prompts": ("runs.preflight.prompts",),
+    "pull": ("runs.control",),
+    "quotas": ("projects.projects",),
+    "rescore": ("runs.results.rescore",),
+    "restore": ("stack.backups",),
+    "resume": ("runs.control",),
+    "runs": ("runs.runs",),
+    "secrets": ("projects.secrets",),
+    "show": ("runs.runs",),
+    "signal": ("runs.results.signal",),
+    "slack": ("tools.slack",),
+    "status": ("stack.lifecycle",),
+    "submit": ("runs.submission.submit",),
+    "timeline": ("tools.timeline",),
+    "tinker": ("tools.tinker",),
+    "trajectories": ("runs.artifacts",),
+    "up": ("stack.lifecycle",),
+    "validate": ("runs.preflight.validate",),
+    "verdicts": ("runs.results.verdicts",),
+    "watch": ("runs.watch",),
+    "webhooks": ("projects.webhooks",),
+    "whoami": ("projects.keys",),
+}
+"""Modules below `hillclimb.cli` by the command that they define, or add commands to."""
+
+main.modules = {
+    name: tuple(f"hillclimb.cli.{module}" for module in modules)
+    for name, modules in MODULES.items()
+}
+
+
+def complete() -> click.Group:
+    """Import every command and return the root command with all of them."""
+    main.load_all()
+    return main

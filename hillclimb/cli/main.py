@@ -14,8 +14,8 @@ import click
 from hillclimb.blobs.archive.zip_file import ArchiveRefused
 from hillclimb.cli.terminal.console import print_error
 from hillclimb.cli.terminal.exits import Exit, exit_for
+from hillclimb.cli.terminal.lazy_group import LazyGroup
 from hillclimb.cli.terminal.run_reference import resolve_runs
-from hillclimb.cli.terminal.suggestions import SuggestingGroup
 from hillclimb.client.client import Client
 from hillclimb.client.connection import find_connection
 from hillclimb.client.errors import HillclimbError, LocalFileError
@@ -23,7 +23,7 @@ from hillclimb.client.errors import HillclimbError, LocalFileError
 P = ParamSpec("P")
 
 
-@click.group(cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hillclimb")
 def main() -> None:
     """Train tool-use agents: submit a spec, watch pass@1, read the verdict.

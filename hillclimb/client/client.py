@@ -54,7 +54,7 @@ from hillclimb.protocol.payloads.runs import (
     RunList,
     RunPayload,
 )
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 
 STREAM_TIMEOUT = httpx.Timeout(5.0, read=45.0)
 """The service pings every 15 s; after three missed pings the connection is dead."""

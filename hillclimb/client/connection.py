@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hillclimb.client.errors import NotConfigured
-from hillclimb.stack.control import Connection, connection
+from hillclimb.stack.state.connection import Connection, connection
 from hillclimb.stack.state.directory import find_state_directory
 
 URL, KEY = "HILLCLIMB_API_URL", "HILLCLIMB_API_KEY"

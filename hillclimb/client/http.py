@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from hillclimb.client.errors import ApiProblem, ApiUnreachable, UnexpectedResponse
 from hillclimb.protocol.payloads.base import Payload
 from hillclimb.spec.hosts import is_loopback
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 
 P = TypeVar("P", bound=Payload)
 Parameter = str | float | Sequence[str] | None

@@ -1,18 +1,16 @@
-"""Control of the stack for the command line: up, down, status and connection."""
+"""Control of the stack for the command line: up, down and status."""
 
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from hillclimb.stack.errors import ServiceFailed, StackError, StackRunning
 from hillclimb.stack.options import CODE_ROOT, StackOptions
 from hillclimb.stack.plan import make_plan
 from hillclimb.stack.services import services
-from hillclimb.stack.state.credentials import load_credentials
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.state.records import ServiceRecord, StackRecord
 from hillclimb.stack.supervisor.supervisor import Supervisor
@@ -25,14 +23,6 @@ UP_DEADLINE_S = 180.0
 DOWN_SLACK_S = 60.0
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """URL and key of a stack's API."""
-
-    url: str
-    api_key: str
 
 
 def up(options: StackOptions, *, say: Say) -> int:
@@ -140,16 +130,6 @@ def status(state_dir: Path) -> StackRecord:
             "supervisor": record.supervisor if alive else None,
         }
     )
-
-
-def connection(state_dir: Path) -> Connection | None:
-    """Return URL and first API key of the stack in `state_dir`; None if it never ran."""
-    state = StateDirectory(state_dir)
-    credentials = load_credentials(state)
-    url = state.read().url
-    if credentials is None or url is None:
-        return None
-    return Connection(url=url, api_key=credentials.api_key)
 
 
 def _refuse_other_port(options: StackOptions, running: StackRecord) -> None:

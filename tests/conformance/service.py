@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import psutil
 
-from hillclimb.stack.control import connection, down, status, up_detached
+from hillclimb.stack.control import down, status, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
+from hillclimb.stack.state.connection import connection
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.processes import owned_by
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hillclimb.cli.commands import main as cli
+from hillclimb.cli.commands import complete
 from hillclimb.spec.run import RunSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def test_the_readme_names_only_commands_and_targets_that_exist() -> None:
     readme = (ROOT / "README.md").read_text()
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert set(re.findall(r"`make ([a-z0-9]+)`", readme)) <= targets
-    assert set(re.findall(r"^\$ hillclimb ([a-z]+)", readme, re.M)) <= set(cli.commands)
+    assert set(re.findall(r"^\$ hillclimb ([a-z]+)", readme, re.M)) <= set(complete().commands)
 
 
 def test_every_file_the_readme_links_to_exists() -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from hillclimb.stack.backup.restore import restore
 from hillclimb.stack.backup.save import save
-from hillclimb.stack.control import connection, down, up_detached
+from hillclimb.stack.control import down, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
+from hillclimb.stack.state.connection import connection
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.processes import owned_by
 

@@ -20,8 +20,9 @@ import pytest
 
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.rundir import AttemptDir, ExitRecord, PidRecord
-from hillclimb.stack.control import connection, down, status, up_detached
+from hillclimb.stack.control import down, status, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
+from hillclimb.stack.state.connection import connection
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.processes import owned_by
 from tests.e2e.stream import Follower

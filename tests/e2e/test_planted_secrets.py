@@ -27,9 +27,10 @@ from sqlalchemy import create_engine, text
 from api.http.requests.permissions import PAGES, PERMISSIONS, Access
 from api.tables import Base
 from hillclimb.process.redactor import Redactor
-from hillclimb.stack.control import connection, down, status, up_detached
+from hillclimb.stack.control import down, status, up_detached
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.services import READ_BY
+from hillclimb.stack.state.connection import connection
 from hillclimb.stack.state.credentials import load_credentials
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.system.processes import owned_by

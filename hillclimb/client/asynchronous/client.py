@@ -40,7 +40,7 @@ from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, parse_stream
 from hillclimb.protocol.payloads.events import EventPayload
 from hillclimb.protocol.payloads.results.logs import LogPayload
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 
 
 class AsyncClient(AsyncPart):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.commands import main
+from hillclimb.cli.commands import complete
 from hillclimb.spec.run import RunSpec
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,7 +30,7 @@ def commands(text: str) -> list[str]:
 def fault(line: str) -> str | None:
     """Return what the command line does not know of a command, or null."""
     words = shlex.split(line.partition("  #")[0].partition(" | ")[0].partition(" > ")[0])[1:]
-    command: click.Command = main
+    command: click.Command = complete()
     while words and isinstance(command, click.Group):
         if words[0].startswith("-"):
             break

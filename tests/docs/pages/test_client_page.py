@@ -9,7 +9,7 @@ import sys
 import threading
 
 from hillclimb.client.client import Client
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
 from tests.docs.pages.named_commands import ROOT

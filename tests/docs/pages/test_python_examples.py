@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from hillclimb.client.client import Client
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url

@@ -14,7 +14,7 @@ import httpx
 
 from hillclimb.minifleet.export import tasks_document
 from hillclimb.minifleet.tasks import minifleet_tasks
-from hillclimb.stack.control import connection
+from hillclimb.stack.state.connection import connection
 from hillclimb.stack.system.poll import wait_until
 from tests.hillclimb.cli.first_hour.own_stack import environment_in, stop_in
 

@@ -22,8 +22,9 @@ import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
-from hillclimb.stack.control import connection, down, status, up_detached
+from hillclimb.stack.control import down, status, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
+from hillclimb.stack.state.connection import connection
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.processes import owned_by
 from tests.e2e.slurm.cluster import NAME, LocalSlurm

@@ -19,7 +19,7 @@ from hillclimb.blobs.disk import DiskStore
 from hillclimb.client.client import Client
 from hillclimb.protocol.rundir import attempt_name, log_segment, run_key
 from hillclimb.protocol.validation import summarise_tasks
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from tests.api.clusters.cluster_story import LAMBDA, rented
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec

@@ -13,7 +13,7 @@ from hillclimb.client.asynchronous import client as async_client
 from hillclimb.client.asynchronous.client import AsyncClient
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem, ApiUnreachable
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.hillclimb.client.conftest import Project

@@ -9,7 +9,7 @@ from api.settings import Settings
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem, ApiUnreachable, UnexpectedResponse
 from hillclimb.client.resources.datasets import UPLOAD_TIMEOUT
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from tests.hillclimb.client.payloads import event_frame, run_json
 
 

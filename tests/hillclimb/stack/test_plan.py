@@ -15,12 +15,12 @@ import pytest
 from api.settings import Settings
 from api.tables.database import BESIDE_POOL, LARGEST_POOL
 from hillclimb.stack import plan as plans
-from hillclimb.stack.control import connection
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.plan import make_plan
 from hillclimb.stack.servers.probes import http_ready, log_says
 from hillclimb.stack.services import CLUSTER_PROCESSES, READ_BY, SECRETS, TABLE, services
+from hillclimb.stack.state.connection import connection
 from hillclimb.stack.state.credentials import ensure_credentials
 from hillclimb.stack.state.directory import StateDirectory, find_state_directory
 from hillclimb.stack.state.records import ProcessRecord, ServiceRecord, StackRecord

@@ -11,11 +11,12 @@ import httpx
 import psycopg
 import pytest
 
-from hillclimb.stack.control import connection, down, status, up_detached
+from hillclimb.stack.control import down, status, up_detached
 from hillclimb.stack.doctor import examine
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.servers.postgres import PostgresServer
+from hillclimb.stack.state.connection import connection
 from hillclimb.stack.state.credentials import load_credentials
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.system.poll import wait_until

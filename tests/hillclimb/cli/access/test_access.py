@@ -7,7 +7,7 @@ import pytest
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import PROJECT
 from tests.hillclimb.cli.conftest import Invoke, from_json

@@ -15,7 +15,7 @@ import click
 import pytest
 import yaml
 
-from hillclimb.cli.commands import main
+from hillclimb.cli.commands import complete
 from hillclimb.cli.tools.first_spec import TEMPLATE
 from hillclimb.spec.run import RunSpec
 from tests.hillclimb.cli.first_hour.own_stack import ROOT, environment_in, stop_in
@@ -42,11 +42,11 @@ def test_the_blocks_are_found() -> None:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_line_is_a_command_with_options_that_it_has(line: str) -> None:
-    command: click.Command = main
+    command: click.Command = complete()
     context, words = None, shlex.split(line.partition(" > ")[0])
     while isinstance(command, click.Group):
         # With the group's own settings: a command keeps the help option that it makes first.
-        settings = {} if context else main.context_settings
+        settings = {} if context else complete().context_settings
         context = click.Context(command, info_name=words[0], parent=context, **settings)
         command = command.commands[words[1]]
         words = words[1:]

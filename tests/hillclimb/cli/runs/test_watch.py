@@ -13,7 +13,7 @@ from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.client import Client
 from hillclimb.client.run_view import apply, from_run
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from tests.hillclimb.client.payloads import event_frame, run_json, run_payload
 
 MESSAGE = "no space left in [runs/run_1]"

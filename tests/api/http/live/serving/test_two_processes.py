@@ -27,7 +27,7 @@ from api.tables.access.roles import Role
 from api.tables.database import Database
 from hillclimb.client.client import Client
 from hillclimb.protocol.events import IngestBatch
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from hillclimb.stack.system.poll import wait_until
 from tests.api.fixtures.serving import make_key
 from tests.api.fixtures.story import PROJECT, Story
