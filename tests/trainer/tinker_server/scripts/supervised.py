@@ -10,7 +10,7 @@ import sys
 import tinker
 from tinker import types
 
-NUM_STEPS = 8
+NUM_STEPS = 16
 TEXTS = ("book room 12", "book room 31", "cancel room 12")
 
 
