@@ -91,9 +91,8 @@ def _apart(
     available, own = candidate.gpus * num_nodes, spec.engine.tensor_parallel_size
     transport = "nccl" if spec.learner.lora is None else "lora"
     sizes = [own, *(size for size in _SPLITS if own < size < candidate.gpus)]
-    for size, engines in (
-        (size, engines) for size in sizes for engines in range((available - 1) // size, 0, -1)
-    ):
+    splits = ((size, each) for size in sizes for each in range((available - 1) // size, 0, -1))
+    for size, engines in splits:
         ranks = available - engines * size
         changed = _with(
             spec,

@@ -1,4 +1,4 @@
-"""`plan` on every preset, and on specs that are unsupported or too large: answer, reason, remedy."""
+"""`plan` on every preset, and on what is unsupported or too large: answer, reason, remedy."""
 
 from __future__ import annotations
 
