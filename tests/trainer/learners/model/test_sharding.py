@@ -1,4 +1,4 @@
-"""Three ranks and six, among which no tensor of the policy divides evenly, learn what one learns."""
+"""Three ranks and six, over which no tensor of the policy divides evenly, learn what one does."""
 
 from __future__ import annotations
 
