@@ -16,6 +16,8 @@ from hillclimb.spec.training.learner import LoraSpec
 
 LENGTH_STEP = 4096
 """Step between tested lengths (tokens)."""
+_SPLITS = (2, 4, 8)
+"""Numbers of GPUs of an engine that are tried for a model too large for the spec's own."""
 
 
 def suggestions(
@@ -82,13 +84,23 @@ def _separate(
 def _apart(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> tuple[str, RunSpec] | None:
-    """Return the split with the most engines that fits and differs from the spec's."""
-    available, size = candidate.gpus * num_nodes, spec.engine.tensor_parallel_size
+    """Return the split with the most engines that fits and differs from the spec's.
+
+    Engines are over more GPUs than the spec's only where the model needs it.
+    """
+    available, own = candidate.gpus * num_nodes, spec.engine.tensor_parallel_size
     transport = "nccl" if spec.learner.lora is None else "lora"
-    for engines in range((available - 1) // size, 0, -1):
+    sizes = [own, *(size for size in _SPLITS if own < size < candidate.gpus)]
+    splits = ((size, each) for size in sizes for each in range((available - 1) // size, 0, -1))
+    for size, engines in splits:
         ranks = available - engines * size
         changed = _with(
-            spec, "engine", data_parallel_size=engines, weight_transport=transport, type="vllm"
+            spec,
+            "engine",
+            data_parallel_size=engines,
+            tensor_parallel_size=size,
+            weight_transport=transport,
+            type="vllm",
         )
         changed = _with(changed, "placement", learner_ranks=ranks, type="ray")
         if changed != spec and _fits(changed, candidate, num_nodes, shape):
@@ -96,6 +108,7 @@ def _apart(
                 f"engines and learner on separate GPUs: engine.weight_transport {transport},"
                 f" engine.data_parallel_size {engines}, placement.learner_ranks {ranks}"
             )
+            words += f", engine.tensor_parallel_size {size}" * (size != own)
             words += ", engine.type vllm" * (spec.engine.type != "vllm")
             words += ", placement.type ray" * (spec.placement.type != "ray")
             return words, changed

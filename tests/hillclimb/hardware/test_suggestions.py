@@ -27,6 +27,13 @@ OPEN = {
     "engine": {"type": "auto", "weight_transport": "auto", "data_parallel_size": 2},
     "placement": {"learner_ranks": 2},
 }
+LARGER = {
+    "model": {"source": f"hf:Qwen/Qwen3-32B@{'0' * 40}", "rope": None},
+    "length": 32_768,
+    "engine": {"data_parallel_size": 4},
+    "placement": {"learner_ranks": 4},
+}
+"""Neither engine nor rank has room for it."""
 FLOATS = {"learner": {"policy_dtype": "float32"}}
 
 
@@ -39,6 +46,7 @@ FLOATS = {"learner": {"policy_dtype": "float32"}}
         ((H100X4,), SHARED, "placement.type ray"),
         ((H100X4,), OPEN, "engine.type vllm"),
         ((H100X4,), FEW, "learner.lora {}"),
+        ((), LARGER, "engine.tensor_parallel_size 2"),
     ],
 )
 def test_each_alone_makes_a_spec_that_is_taken(

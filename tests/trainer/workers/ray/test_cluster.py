@@ -10,17 +10,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ray = pytest.importorskip("ray", reason="Ray is not installed here")
 
+from hillclimb.spec.run import RunSpec  # noqa: E402
 from tests.trainer.fixtures.short_run import short_spec  # noqa: E402
 from trainer.attempt.startup import StartupPhases  # noqa: E402
 from trainer.errors import PlacementError, SpecError  # noqa: E402
 from trainer.workers.factory import WorkerFactory  # noqa: E402
+from trainer.workers.ray import workers  # noqa: E402
 from trainer.workers.ray.cluster import Bundle, RayCluster, existing_address  # noqa: E402
-from trainer.workers.ray.workers import ray_workers  # noqa: E402
+from trainer.workers.ray.workers import _Placement, ray_workers  # noqa: E402
 
 HEAD = """
 import os, sys, time
@@ -160,6 +163,64 @@ def test_a_cluster_whose_gpus_are_elsewhere_is_a_cluster_of_gpus(
         cluster.reserve([Bundle(1.0, 4.0), Bundle(1.0, 4.0)])
     finally:
         cluster.leave()
+
+
+def visible_gpus(spec: RunSpec, root: Path, address: str) -> dict[str, list[str]]:
+    """Place engines and ranks as a run does, and return the GPUs that each process may see."""
+
+    class Looking:
+        """In place of an engine or a rank: it says what Ray has given to its process."""
+
+        def __init__(self, *_given: object) -> None: ...
+
+        async def gpus(self) -> list[str]:
+            return os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+
+    factory = WorkerFactory(spec=spec, model_dir=root, vocab_size=1, attempt_dir=root, attempt=1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(workers, "EngineActor", Looking)
+        patched.setattr(workers, "LearnerActor", Looking)
+        placement = _Placement(
+            factory, StartupPhases(lambda _: None), {"RAY_ADDRESS": address}, has_learner=True
+        )
+        try:
+            placed = {
+                f"engine {number}": placement._engine(number)
+                for number in range(spec.engine.data_parallel_size)
+            } | {
+                f"rank {number}": placement._rank(number)
+                for number in range(spec.placement.learner_ranks)
+            }
+            found = ray.get([each.gpus.remote() for each in placed.values()], timeout=300)
+        finally:
+            placement._cluster.leave()
+    return dict(zip(placed, found, strict=True))
+
+
+EIGHT_GPUS = HEAD.replace("num_cpus=2", "num_cpus=32, num_gpus=8")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("running", [EIGHT_GPUS], indirect=True)
+def test_an_engine_and_its_rank_see_the_same_gpu_with_ipc_and_others_without(
+    running: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    """Ray is told of eight GPUs; which process may use which is its own arithmetic."""
+    _, address = running
+
+    def spec(ranks: int, **engine: Any) -> RunSpec:
+        sections = {"type": "vllm", "dtype": "bfloat16"} | engine
+        placement = {"type": "ray", "learner_ranks": ranks}
+        return short_spec(tmp_path, experimental=True, engine=sections, placement=placement)
+
+    shared = visible_gpus(spec(3, weight_transport="ipc", data_parallel_size=3), tmp_path, address)
+    pairs = [(shared[f"engine {each}"], shared[f"rank {each}"]) for each in range(3)]
+    assert all(engine == rank for engine, rank in pairs)
+    assert len({engine for ((engine,), _) in pairs}) == 3
+    split = spec(4, weight_transport="nccl", tensor_parallel_size=4)
+    apart = visible_gpus(split, tmp_path, address)
+    assert [len(each) for each in apart.values()] == [4, 1, 1, 1, 1]
+    assert sorted(gpu for each in apart.values() for gpu in each) == list("01234567")
 
 
 @pytest.mark.long
