@@ -1,7 +1,8 @@
 """Facts about a model family: its names, its projections, and the options that are refused.
 
 All families have transformers' layout: `model.embed_tokens`, `model.layers`, `model.norm` and
-`lm_head`, with `self_attn.{q,k,v,o}_proj` and `mlp.{gate,up,down}_proj` in a layer.
+`lm_head`, with `self_attn.{q,k,v,o}_proj` and `mlp.{gate,up,down}_proj` in a layer; a layer of
+linear attention has `linear_attn` in place of `self_attn`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ if TYPE_CHECKING:
     from transformers import (
         LlamaConfig,
         LlamaForCausalLM,
+        PreTrainedConfig,
         Qwen2Config,
         Qwen2ForCausalLM,
+        Qwen3_5ForCausalLM,
+        Qwen3_5TextConfig,
         Qwen3Config,
         Qwen3ForCausalLM,
     )
 
-CausalLM: TypeAlias = "LlamaForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM"
-CausalLMConfig: TypeAlias = "LlamaConfig | Qwen2Config | Qwen3Config"
+CausalLM: TypeAlias = "LlamaForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM | Qwen3_5ForCausalLM"
+CausalLMConfig: TypeAlias = "LlamaConfig | Qwen2Config | Qwen3Config | Qwen3_5TextConfig"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,14 @@ class Family:
     """Queries and keys are normalised per head before the rotation."""
     off: tuple[str, ...]
     """Options of the config that have to be off."""
+    wrapped_in: str | None = None
+    """`model_type` of checkpoints that hold more than text, and this family's config as their
+    `text_config`."""
+    has_linear_attention: bool = False
+    """Some layers are gated delta nets; the others gate the output of their attention, rotate a
+    part of each head, and all norms but the delta nets' own multiply by 1 + weight."""
+    in_float32: tuple[str, ...] = ()
+    """Last parts of the names of parameters that are never rounded."""
 
     @property
     def model_class(self) -> type[CausalLM]:
@@ -55,6 +67,12 @@ class Family:
         if config.hidden_act != "silu":
             return f"hidden_act {config.hidden_act!r} is not supported: use silu"
         return None
+
+
+def text_half(config: object) -> object:
+    """Return the config of the text model in a config of text and images; any other as it is."""
+    whole = cast("PreTrainedConfig", config)
+    return whole.get_text_config() if hasattr(whole, "text_config") else config
 
 
 def head_dim(config: CausalLMConfig) -> int:

@@ -9,8 +9,9 @@ from trainer.inputs.model.families.family import CausalLMConfig, Family
 from trainer.inputs.model.families.llama import LLAMA
 from trainer.inputs.model.families.qwen2 import QWEN2
 from trainer.inputs.model.families.qwen3 import QWEN3
+from trainer.inputs.model.families.qwen3_5 import QWEN3_5
 
-FAMILIES = (QWEN3, QWEN2, LLAMA)
+FAMILIES = (QWEN3, QWEN2, LLAMA, QWEN3_5)
 
 
 def family_of(config: object) -> Family:

@@ -26,6 +26,8 @@ from trainer.learners.inline import InlineLearner
 from trainer.learners.model.models import LearnerOptions
 from trainer.types import SamplingParams
 
+TARGETS = ("_proj.weight", ".in_proj_qkv.weight", ".in_proj_z.weight")
+
 pytestmark = pytest.mark.parametrize("model_type", TYPES)
 
 
@@ -156,16 +158,25 @@ async def test_a_saved_policy_is_transformers_own_and_goes_on_bit_for_bit(
 
 async def test_adapters_of_the_family_learn_and_merge(model_type: str) -> None:
     model = family_model(model_type)
+    layers = {name for name, _ in model.named_parameters() if name.endswith(TARGETS)}
+    targets = sorted({name.split(".")[-2] for name in layers})
+    lora = {"rank": 4, "target_modules": targets}
     learner = learner_of(
-        family_model(model_type), learner=LearnerSpec.model_validate({"lora": {"rank": 4}})
+        family_model(model_type), learner=LearnerSpec.model_validate({"lora": lora})
     )
     before = learner.publish().weights
     await learner.step(Batch(mini_batches=(sequences(model),)))
     after = learner.publish().weights
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {
-        name for name, _ in model.named_parameters() if name.endswith("_proj.weight")
-    }
+    assert changed == layers
+
+
+def test_an_adapter_for_a_layer_that_the_family_lacks_is_refused(model_type: str) -> None:
+    if model_type == "qwen3_5_text":
+        pytest.skip("the family has all layers that a spec can name")
+    lora = LearnerSpec.model_validate({"lora": {"target_modules": ["q_proj", "in_proj_qkv"]}})
+    with pytest.raises(SpecError, match="names in_proj_qkv, which the model does not have"):
+        learner_of(family_model(model_type), learner=lora)
 
 
 def test_the_families_options_that_are_not_computed_are_refused(model_type: str) -> None:
