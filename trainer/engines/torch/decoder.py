@@ -17,9 +17,11 @@ import torch.nn.functional as F
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from trainer.engines.torch.mlp import DenseMlp, ExpertMlp, Mlp
 from trainer.errors import EngineError
+from trainer.inputs.model.families.experts import ExpertLayout
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
-from trainer.inputs.model.families.registry import check_supported, family_of
+from trainer.inputs.model.families.registry import check_supported, experts_of, family_of
 
 
 class Attend(Protocol):
@@ -44,7 +46,7 @@ class _HeadNorms:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Weights of one layer; projections are [outputs, inputs], F is the width of the MLP."""
+    """Weights of one layer; projections are [outputs, inputs]."""
 
     norm_D: torch.Tensor
     qkv: torch.Tensor
@@ -56,10 +58,7 @@ class _Layer:
     out: torch.Tensor
     """[D, Q H]."""
     mlp_norm_D: torch.Tensor
-    gate_up: torch.Tensor
-    """Gate and up projection in one product, [2 F, D]."""
-    down: torch.Tensor
-    """[D, F]."""
+    mlp: Mlp
 
 
 class Decoder:
@@ -84,8 +83,17 @@ class Decoder:
         self._embed_VD = self._new("model.embed_tokens.weight", vocab, hidden)
         self._head_VD = self._new("lm_head.weight", vocab, hidden)
         self._norm_D = self._new("model.norm.weight", hidden)
+        experts = experts_of(config)
         self._layers = [
-            self._new_layer(f"model.layers.{index}.", hidden, config.intermediate_size)
+            self._new_layer(
+                f"model.layers.{index}.",
+                hidden,
+                self._new_experts(f"model.layers.{index}.mlp.", hidden, experts)
+                if experts is not None and index in experts.layers
+                else self._new_dense(
+                    f"model.layers.{index}.mlp.", hidden, config.intermediate_size
+                ),
+            )
             for index in range(self.num_layers)
         ]
         self._cos, self._sin = _rotary_tables(config, max_length, device)
@@ -127,8 +135,7 @@ class Decoder:
             q, k, v = self._project(layer, x, cos, sin)
             mixed = attend(index, q, k, v)
             x = x + F.linear(mixed.reshape(len(x), -1), layer.out)
-            gate, up = F.linear(self._rms(x, layer.mlp_norm_D), layer.gate_up).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate).mul_(up), layer.down)
+            x = x + layer.mlp(self._rms(x, layer.mlp_norm_D))
         return self._rms(x, self._norm_D)
 
     def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
@@ -162,16 +169,28 @@ class Decoder:
         self._targets[name] = tensor
         return tensor
 
-    def _new_layer(self, prefix: str, hidden: int, ffn: int) -> _Layer:
+    def _new_dense(self, prefix: str, hidden: int, width: int) -> DenseMlp:
+        gate_up = torch.zeros(2 * width, hidden, device=self.device)
+        # `load` writes into views of the fused matrix, under the names of the single ones.
+        self._targets |= {
+            f"{prefix}gate_proj.weight": gate_up[:width],
+            f"{prefix}up_proj.weight": gate_up[width:],
+        }
+        return DenseMlp(gate_up, self._new(f"{prefix}down_proj.weight", hidden, width))
+
+    def _new_experts(self, prefix: str, hidden: int, layout: ExpertLayout) -> ExpertMlp:
+        num, width = layout.num, layout.width
+        return ExpertMlp(
+            layout,
+            self._new(f"{prefix}gate.weight", num, hidden),
+            self._new(f"{prefix}experts.gate_up_proj", num, 2 * width, hidden),
+            self._new(f"{prefix}experts.down_proj", num, hidden, width),
+        )
+
+    def _new_layer(self, prefix: str, hidden: int, mlp: Mlp) -> _Layer:
         heads, kv_heads, size = self.num_heads, self.num_kv_heads, self.head_dim
         qkv = torch.zeros((heads + 2 * kv_heads) * size, hidden, device=self.device)
-        gate_up = torch.zeros(2 * ffn, hidden, device=self.device)
-        # `load` writes into views of the fused matrices, under the names of the single ones.
         self._split(prefix, "weight", qkv)
-        self._targets |= {
-            f"{prefix}mlp.gate_proj.weight": gate_up[:ffn],
-            f"{prefix}mlp.up_proj.weight": gate_up[ffn:],
-        }
         bias = None
         if self._family.has_projection_biases:
             bias = torch.zeros(len(qkv), device=self.device)
@@ -183,8 +202,7 @@ class Decoder:
             norms=self._new_norms(prefix) if self._family.has_head_norms else None,
             out=self._new(f"{prefix}self_attn.o_proj.weight", hidden, heads * size),
             mlp_norm_D=self._new(f"{prefix}post_attention_layernorm.weight", hidden),
-            gate_up=gate_up,
-            down=self._new(f"{prefix}mlp.down_proj.weight", hidden, ffn),
+            mlp=mlp,
         )
 
     def _new_norms(self, prefix: str) -> _HeadNorms:

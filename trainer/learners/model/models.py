@@ -146,7 +146,7 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
     """Take over `model`, which holds the weights that training starts from, and shard it.
 
     Raises:
-        SpecError: the architecture is not supported.
+        SpecError: the architecture is not supported, or adapters are at layers of experts.
     """
     lora, adapters, reference = options.learner.lora, None, None
     has_frozen = lora is not None or needs_reference(options.algorithm)

@@ -1,13 +1,17 @@
 """Facts about a model family: its names, its projections, and the options that are refused.
 
 All families have transformers' layout: `model.embed_tokens`, `model.layers`, `model.norm` and
-`lm_head`, with `self_attn.{q,k,v,o}_proj` and `mlp.{gate,up,down}_proj` in a layer.
+`lm_head`, with `self_attn.{q,k,v,o}_proj` in a layer, and `mlp.{gate,up,down}_proj` or, in a layer
+with experts, `mlp.gate` and `mlp.experts` (`ExpertLayout`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
+
+from trainer.inputs.model.families.experts import ExpertLayout
 
 if TYPE_CHECKING:
     from transformers import (
@@ -17,10 +21,12 @@ if TYPE_CHECKING:
         Qwen2ForCausalLM,
         Qwen3Config,
         Qwen3ForCausalLM,
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
     )
 
-CausalLM: TypeAlias = "LlamaForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM"
-CausalLMConfig: TypeAlias = "LlamaConfig | Qwen2Config | Qwen3Config"
+CausalLM: TypeAlias = "LlamaForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM | Qwen3MoeForCausalLM"
+CausalLMConfig: TypeAlias = "LlamaConfig | Qwen2Config | Qwen3Config | Qwen3MoeConfig"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +38,27 @@ class Family:
     model_type: str
     """In `config.json`."""
     architecture: str
-    """Name of the class in transformers, in `config.json` and in vLLM."""
+    """Name of the class in `config.json` and in vLLM, and in transformers without `class_name`."""
     has_projection_biases: bool
     """Queries, keys and values are projected with a bias."""
     has_head_norms: bool
     """Queries and keys are normalised per head before the rotation."""
     off: tuple[str, ...]
     """Options of the config that have to be off."""
+    class_name: str = ""
+    """Name of the class in transformers, where it is another one than the architecture's."""
+    mask_kinds: tuple[str, ...] = ("full_attention",)
+    """Kinds of attention for which the model's forward would otherwise build a mask of its own."""
+    experts: Callable[[CausalLMConfig], ExpertLayout] | None = None
+    """Reads the experts of a model from its config; None in dense families."""
 
     @property
     def model_class(self) -> type[CausalLM]:
         """The class in transformers; imported when it is needed, which takes time."""
         import transformers  # noqa: PLC0415
 
-        return cast("type[CausalLM]", getattr(transformers, self.architecture))
+        name = self.class_name or self.architecture
+        return cast("type[CausalLM]", getattr(transformers, name))
 
     def why_refused(self, config: CausalLMConfig) -> str | None:
         """Return why the model of a config is not computed exactly here; None where it is."""

@@ -11,7 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from hillclimb.spec.training.learner import LearnerSpec
+from hillclimb.hardware.model.experts import ATTENTION
+from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
 from hillclimb.spec.training.model import ModelSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from tests.trainer.fixtures.families import TYPES, VOCAB, family_model
@@ -21,7 +22,7 @@ from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
 from trainer.errors import EngineError, SpecError
 from trainer.inputs.model.directory import count_parameters, load_config, load_policy
 from trainer.inputs.model.families.family import CausalLM
-from trainer.inputs.model.families.registry import FAMILIES, check_supported
+from trainer.inputs.model.families.registry import FAMILIES, check_supported, experts_of
 from trainer.learners.inline import InlineLearner
 from trainer.learners.model.models import LearnerOptions
 from trainer.types import SamplingParams
@@ -156,16 +157,16 @@ async def test_a_saved_policy_is_transformers_own_and_goes_on_bit_for_bit(
 
 async def test_adapters_of_the_family_learn_and_merge(model_type: str) -> None:
     model = family_model(model_type)
-    learner = learner_of(
-        family_model(model_type), learner=LearnerSpec.model_validate({"lora": {"rank": 4}})
-    )
+    lora = LoraSpec(rank=4)
+    if experts_of(model.config) is not None:
+        lora = LoraSpec(rank=4, target_modules=ATTENTION)
+    learner = learner_of(family_model(model_type), learner=LearnerSpec(lora=lora))
     before = learner.publish().weights
     await learner.step(Batch(mini_batches=(sequences(model),)))
     after = learner.publish().weights
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {
-        name for name, _ in model.named_parameters() if name.endswith("_proj.weight")
-    }
+    ends = tuple(f"{target}.weight" for target in lora.target_modules)
+    assert changed == {name for name, _ in model.named_parameters() if name.endswith(ends)}
 
 
 def test_the_families_options_that_are_not_computed_are_refused(model_type: str) -> None:
