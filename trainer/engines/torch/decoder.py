@@ -19,9 +19,11 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from trainer.engines.torch.delta_net import DeltaNet, DeltaSizes, Recur
+from trainer.engines.torch.mlp import DenseMlp, ExpertMlp, Mlp, SharedMlp
 from trainer.errors import EngineError
+from trainer.inputs.model.families.experts import ExpertLayout
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
-from trainer.inputs.model.families.registry import check_supported, family_of
+from trainer.inputs.model.families.registry import check_supported, experts_of, family_of
 
 if TYPE_CHECKING:
     from transformers import Qwen3_5TextConfig
@@ -68,10 +70,7 @@ class _Layer:
     norm_D: torch.Tensor
     mixer: _Attention | DeltaNet
     mlp_norm_D: torch.Tensor
-    gate_up: torch.Tensor
-    """Gate and up projection in one product, [2 F, D]."""
-    down: torch.Tensor
-    """[D, F]."""
+    mlp: Mlp
 
 
 class Decoder:
@@ -103,14 +102,19 @@ class Decoder:
         self._embed_VD = self._new("model.embed_tokens.weight", vocab, hidden)
         self._head_VD = self._new("lm_head.weight", vocab, hidden)
         self._norm_D = self._new("model.norm.weight", hidden)
+        experts = experts_of(config)
         self._layers = [
             self._new_layer(
                 f"model.layers.{index}.",
                 hidden,
-                config.intermediate_size,
                 self._new_delta_net(f"model.layers.{index}.linear_attn.", hidden)
                 if is_linear
                 else self._new_attention(f"model.layers.{index}.self_attn.", hidden),
+                self._new_experts(f"model.layers.{index}.mlp.", hidden, experts)
+                if experts is not None and index in experts.layers
+                else self._new_dense(
+                    f"model.layers.{index}.mlp.", hidden, config.intermediate_size
+                ),
             )
             for index, is_linear in enumerate(linear)
         ]
@@ -169,8 +173,7 @@ class Decoder:
                 mixed = mixed if gate is None else mixed * gate.sigmoid()
                 x = x + F.linear(mixed.reshape(len(x), -1), layer.mixer.out)
                 num_attended += 1
-            gate, up = F.linear(self._rms(x, layer.mlp_norm_D), layer.gate_up).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate).mul_(up), layer.down)
+            x = x + layer.mlp(self._rms(x, layer.mlp_norm_D))
         return self._rms(x, self._norm_D)
 
     def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
@@ -217,21 +220,38 @@ class Decoder:
         self._targets[name] = tensor
         return tensor
 
-    def _new_layer(
-        self, prefix: str, hidden: int, ffn: int, mixer: _Attention | DeltaNet
-    ) -> _Layer:
-        gate_up = torch.zeros(2 * ffn, hidden, device=self.device)
+    def _new_dense(self, prefix: str, hidden: int, width: int) -> DenseMlp:
+        gate_up = torch.zeros(2 * width, hidden, device=self.device)
         # `load` writes into views of the fused matrix, under the names of the single ones.
         self._targets |= {
-            f"{prefix}mlp.gate_proj.weight": gate_up[:ffn],
-            f"{prefix}mlp.up_proj.weight": gate_up[ffn:],
+            f"{prefix}gate_proj.weight": gate_up[:width],
+            f"{prefix}up_proj.weight": gate_up[width:],
         }
+        return DenseMlp(gate_up, self._new(f"{prefix}down_proj.weight", hidden, width))
+
+    def _new_experts(self, prefix: str, hidden: int, layout: ExpertLayout) -> ExpertMlp:
+        num, width, shared = layout.num, layout.width, None
+        if layout.shared_width:
+            shared = SharedMlp(
+                self._new(f"{prefix}shared_expert_gate.weight", 1, hidden),
+                self._new_dense(f"{prefix}shared_expert.", hidden, layout.shared_width),
+            )
+        return ExpertMlp(
+            layout,
+            self._new(f"{prefix}gate.weight", num, hidden),
+            self._new(f"{prefix}experts.gate_up_proj", num, 2 * width, hidden),
+            self._new(f"{prefix}experts.down_proj", num, hidden, width),
+            shared,
+        )
+
+    def _new_layer(
+        self, prefix: str, hidden: int, mixer: _Attention | DeltaNet, mlp: Mlp
+    ) -> _Layer:
         return _Layer(
             norm_D=self._new(f"{prefix}input_layernorm.weight", hidden),
             mixer=mixer,
             mlp_norm_D=self._new(f"{prefix}post_attention_layernorm.weight", hidden),
-            gate_up=gate_up,
-            down=self._new(f"{prefix}mlp.down_proj.weight", hidden, ffn),
+            mlp=mlp,
         )
 
     def _new_attention(self, prefix: str, hidden: int) -> _Attention:

@@ -17,8 +17,10 @@ from peft.tuners.lora import LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 
+from hillclimb.hardware.model.experts import why_not_adapted
 from trainer.errors import SpecError
 from trainer.inputs.model.families.family import CausalLM
+from trainer.inputs.model.families.registry import experts_of
 
 _ADAPTER = "default"
 _FACTOR = re.compile(rf"^(.+)\.lora_([AB])\.{_ADAPTER}\.weight$")
@@ -47,8 +49,11 @@ def add_adapters(model: CausalLM, spec: AdapterShape, *, seed: int) -> None:
     The first factor is drawn from `seed`, the second is 0: the policy is unchanged at first.
 
     Raises:
-        SpecError: the model has no layer of a targeted name.
+        SpecError: a targeted layer is one of experts, or the model has none of its name.
     """
+    why_not = why_not_adapted(spec.target_modules) if experts_of(model.config) else None
+    if why_not is not None:
+        raise SpecError(why_not)
     have = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     if lacking := [name for name in spec.target_modules if name not in have]:
         raise SpecError(

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
 from trainer.inputs.model.directory import copy_tokenizer, save_config
+from trainer.inputs.model.families.experts import published_tensors
 from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
 from trainer.inputs.model.families.registry import family_of
 from trainer.learners.model.sharding import Ranks
@@ -91,10 +92,16 @@ def write_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
 def policy_writer(
     model: CausalLM, weights: Weights, tokenizer_dir: Path | None
 ) -> Callable[[Path], None]:
-    """Return a function that writes a Hugging Face directory for plain transformers and vLLM."""
-    tensors = dict(weights)
-    if model.config.tie_word_embeddings:
-        tensors.pop(HEAD, None)
+    """Return a function that writes a Hugging Face directory for plain transformers and vLLM.
+
+    Experts are written one by one, as in published models: other tools know no other names.
+    """
+    tensors = {
+        own: part
+        for name, tensor in weights.items()
+        if not (name == HEAD and model.config.tie_word_embeddings)
+        for own, part in published_tensors(name, tensor)
+    }
 
     def write(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -149,7 +149,8 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
     """Take over `model`, which holds the weights that training starts from, and shard it.
 
     Raises:
-        SpecError: the architecture is not supported, or not on this machine.
+        SpecError: the architecture is not supported, or not on this machine, or adapters are at
+            layers of experts.
     """
     if family_of(model.config).has_linear_attention:
         check_kernels(ranks.device)

@@ -1,14 +1,18 @@
 """Facts about a model family: its names, its projections, and the options that are refused.
 
 All families have transformers' layout: `model.embed_tokens`, `model.layers`, `model.norm` and
-`lm_head`, with `self_attn.{q,k,v,o}_proj` and `mlp.{gate,up,down}_proj` in a layer; a layer of
-linear attention has `linear_attn` in place of `self_attn`.
+`lm_head`, with `self_attn.{q,k,v,o}_proj` in a layer, or `linear_attn` in one of linear attention,
+and `mlp.{gate,up,down}_proj` or, in a layer with experts, `mlp.gate` and `mlp.experts`
+(`ExpertLayout`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
+
+from trainer.inputs.model.families.experts import ExpertLayout
 
 if TYPE_CHECKING:
     from transformers import (
@@ -18,13 +22,23 @@ if TYPE_CHECKING:
         Qwen2Config,
         Qwen2ForCausalLM,
         Qwen3_5ForCausalLM,
+        Qwen3_5MoeForCausalLM,
+        Qwen3_5MoeTextConfig,
         Qwen3_5TextConfig,
         Qwen3Config,
         Qwen3ForCausalLM,
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
     )
 
-CausalLM: TypeAlias = "LlamaForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM | Qwen3_5ForCausalLM"
-CausalLMConfig: TypeAlias = "LlamaConfig | Qwen2Config | Qwen3Config | Qwen3_5TextConfig"
+CausalLM: TypeAlias = (
+    "LlamaForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM | Qwen3MoeForCausalLM"
+    " | Qwen3_5ForCausalLM | Qwen3_5MoeForCausalLM"
+)
+CausalLMConfig: TypeAlias = (
+    "LlamaConfig | Qwen2Config | Qwen3Config | Qwen3MoeConfig | Qwen3_5TextConfig"
+    " | Qwen3_5MoeTextConfig"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +50,19 @@ class Family:
     model_type: str
     """In `config.json`."""
     architecture: str
-    """Name of the class in transformers, in `config.json` and in vLLM."""
+    """Name of the class in `config.json` and in vLLM, and in transformers without `class_name`."""
     has_projection_biases: bool
     """Queries, keys and values are projected with a bias."""
     has_head_norms: bool
     """Queries and keys are normalised per head before the rotation."""
     off: tuple[str, ...]
     """Options of the config that have to be off."""
+    class_name: str = ""
+    """Name of the class in transformers, where it is another one than the architecture's."""
+    mask_kinds: tuple[str, ...] = ("full_attention",)
+    """Kinds of attention for which the model's forward would otherwise build a mask of its own."""
+    experts: Callable[[CausalLMConfig], ExpertLayout] | None = None
+    """Reads the experts of a model from its config; None in dense families."""
     wrapped_in: str | None = None
     """`model_type` of checkpoints that hold more than text, and this family's config as their
     `text_config`."""
@@ -57,7 +77,8 @@ class Family:
         """The class in transformers; imported when it is needed, which takes time."""
         import transformers  # noqa: PLC0415
 
-        return cast("type[CausalLM]", getattr(transformers, self.architecture))
+        name = self.class_name or self.architecture
+        return cast("type[CausalLM]", getattr(transformers, name))
 
     def why_refused(self, config: CausalLMConfig) -> str | None:
         """Return why the model of a config is not computed exactly here; None where it is."""

@@ -12,6 +12,7 @@ QWEN3_5 = Family(
     has_projection_biases=False,
     has_head_norms=True,
     has_linear_attention=True,
+    mask_kinds=("full_attention", "linear_attention"),
     # transformers and vLLM compute the decay of a state in float32; rounded to bfloat16, the time
     # after which a state is forgotten would be off by up to one part in 256.
     in_float32=("linear_attn.A_log", "linear_attn.dt_bias"),
