@@ -77,7 +77,8 @@ class LearnerRank:
         )
         # A group of its own: checkpoints are written in a thread while training communicates.
         self._writers = dist.new_group(backend="gloo")
-        self.sender = Sender(self._models.parameters, self._options.dtype, self._ranks)
+        precision = export.precision_of(self._models.config, self._options.dtype)
+        self.sender = Sender(self._models.parameters, precision, self._ranks)
         """Sends the weights to engines without a file."""
 
     def step(self, batch: Batch) -> dict[str, float]:

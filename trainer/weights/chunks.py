@@ -43,11 +43,15 @@ WeightChunk: TypeAlias = tuple[TensorShape, ...]
 def chunk_weights(
     tensors: Iterable[TensorShape], limit: int = MAX_CHUNK_BYTES
 ) -> tuple[WeightChunk, ...]:
-    """Cut a model, in the order of `tensors`, into chunks of `limit` bytes or one tensor."""
+    """Cut a model, in the order of `tensors`, into chunks of `limit` bytes or one tensor.
+
+    All tensors of a chunk have one precision: they are sent as one tensor.
+    """
     chunks: list[list[TensorShape]] = []
     size = 0
     for tensor in tensors:
-        if not chunks or size + tensor.num_bytes > limit:
+        is_other = bool(chunks) and chunks[-1][0].dtype != tensor.dtype
+        if not chunks or is_other or size + tensor.num_bytes > limit:
             chunks.append([])
             size = 0
         chunks[-1].append(tensor)

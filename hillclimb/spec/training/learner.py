@@ -18,12 +18,24 @@ class LoraSpec(Section):
     """The product of the factors is scaled by alpha / rank."""
     target_modules: Annotated[
         tuple[
-            Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+            Literal[
+                "q_proj",
+                "k_proj",
+                "v_proj",
+                "o_proj",
+                "gate_proj",
+                "up_proj",
+                "down_proj",
+                "in_proj_qkv",
+                "in_proj_z",
+                "out_proj",
+            ],
             ...,
         ],
-        Field(min_length=1, max_length=7),
+        Field(min_length=1, max_length=10),
     ] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    """Linear layers with an adapter."""
+    """Linear layers with an adapter; the last three of the list are those of linear attention
+    (Qwen3.5), which other models do not have."""
 
 
 class LearnerSpec(Section):

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from hillclimb.spec.training.learner import LearnerSpec
+from tests.trainer.fixtures.families import family_model
 from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from tests.trainer.learners.recorded import batch
 from tests.trainer.learners.two_ranks import (
@@ -175,3 +176,11 @@ def test_the_values_of_a_token_are_on_one_rank_and_those_of_one_alone(played: Pa
                 atol=1e-3,
                 rtol=1e-2,
             )
+
+
+def test_experts_on_two_ranks_learn_what_those_on_one_do(played: Path) -> None:
+    one = LearnerRank(family_model("qwen3_moe"), OPTIONS)
+    with threads(1):
+        train(one, NUM_COMPARED)
+    one.write_weights(played / "experts_of_one.safetensors")
+    assert distance(played, "experts_of_one", "experts") < 1e-5

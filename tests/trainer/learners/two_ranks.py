@@ -14,6 +14,7 @@ import torch.multiprocessing as mp
 from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.families import family_model
 from tests.trainer.fixtures.forked import CONTEXT
 from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
@@ -92,6 +93,7 @@ def _play(index: int, directory: str) -> None:
     _adapt(world, path)
     _compare(world, path)
     _keep_values(world, path)
+    _learn_experts(world, path)
     torch.distributed.destroy_process_group()
 
 
@@ -178,3 +180,10 @@ def _keep_values(world: RankGroup, path: Path) -> None:
     rank = new_rank(world, KEEPING)
     rank.step(numbered(batch()))
     torch.save(rank.take_token_values(), path / f"values-{world.rank}.pt")
+
+
+def _learn_experts(world: RankGroup, path: Path) -> None:
+    """Experts are cut over the ranks by number, and gathered layer by layer."""
+    rank = LearnerRank(family_model("qwen3_moe"), OPTIONS, world)
+    train(rank, NUM_COMPARED)
+    rank.write_weights(path / "experts.safetensors")

@@ -23,6 +23,7 @@ from safetensors.torch import load_file
 from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.torch.cache import Cache, Span
 from trainer.engines.torch.decoder import Decoder
+from trainer.engines.torch.delta_net import States, WholeSequence
 from trainer.engines.torch.drawing import draw
 from trainer.engines.torch.sessions import CachedSession, Prefix, Sessions
 from trainer.errors import EngineError
@@ -92,14 +93,22 @@ class TorchEngine:
         self._decoder = Decoder(config, max_length=self._max_length, device=self._device)
         self._decoder.load(weights)
         self._cache = Cache(
-            num_layers=self._decoder.num_layers,
+            num_layers=self._decoder.num_attention_layers,
             num_rows=self._options.num_sessions,
             num_kv_heads=self._decoder.num_kv_heads,
             length=self._max_length,
             head_dim=self._decoder.head_dim,
             device=self._device,
         )
-        self._sessions = Sessions(self._options.num_sessions)
+        self._states = None
+        if self._decoder.delta_sizes is not None:
+            self._states = States(
+                self._decoder.delta_sizes,
+                num_layers=self._decoder.num_layers - self._decoder.num_attention_layers,
+                num_rows=self._options.num_sessions,
+                device=self._device,
+            )
+        self._sessions = Sessions(self._options.num_sessions, has_states=self._states is not None)
         self._version = 0
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
@@ -172,7 +181,10 @@ class TorchEngine:
         with torch.inference_mode():
             ids = torch.tensor(token_ids, device=self._device)
             hidden = self._decoder.hidden(
-                ids[:-1], torch.arange(len(ids) - 1, device=self._device), _attend_causally
+                ids[:-1],
+                torch.arange(len(ids) - 1, device=self._device),
+                _attend_causally,
+                WholeSequence(),
             )
             logprobs = self._decoder.logits(hidden).log_softmax(-1)
             return logprobs.gather(1, ids[1:].unsqueeze(1)).squeeze(1).cpu()
@@ -354,6 +366,7 @@ class TorchEngine:
             torch.tensor(token_ids, device=self._device),
             torch.tensor(positions, device=self._device),
             self._cache.plan(decoding_spans, longer_spans),
+            None if self._states is None else self._states.plan(decoding_spans, longer_spans),
         )
 
     def _draw(self, ready: Sequence[_Request], hidden: torch.Tensor) -> int:

@@ -29,6 +29,8 @@ class CachedSession:
 
     prefix: Prefix
     row: int
+    has_state: bool
+    """The row has a state of linear attention, which is that of all computed tokens."""
     token_ids: list[int] = field(default_factory=list)
 
     def match(self, prompt_ids: Sequence[int]) -> list[int] | None:
@@ -45,6 +47,9 @@ class CachedSession:
         keep = min(len(self.token_ids), len(suffix) - 1)
         if suffix[:keep] != self.token_ids[:keep]:
             keep = next(i for i in range(keep) if suffix[i] != self.token_ids[i])
+        if self.has_state and keep < len(self.token_ids):
+            # A state cannot be cut back to fewer tokens: start over from the prefix's.
+            keep = 0
         del self.token_ids[keep:]
         return suffix[keep:]
 
@@ -55,9 +60,9 @@ class Sessions:
     Lowest first keeps the rows in use together, because attention walks over whole ranges.
     """
 
-    def __init__(self, num_rows: int) -> None:
-        """Start with every row free."""
-        self._num_rows = num_rows
+    def __init__(self, num_rows: int, *, has_states: bool = False) -> None:
+        """Start with every row free; `has_states` is that of each `CachedSession`."""
+        self._num_rows, self._has_states = num_rows, has_states
         self.clear()
 
     def clear(self) -> None:
@@ -95,7 +100,9 @@ class Sessions:
             )
             self._prefixes[prefix_key] = prefix
         prefix.num_users += 1
-        session = CachedSession(prefix=prefix, row=heapq.heappop(self._free_rows))
+        session = CachedSession(
+            prefix=prefix, row=heapq.heappop(self._free_rows), has_state=self._has_states
+        )
         self._sessions[name] = session
         return session
 

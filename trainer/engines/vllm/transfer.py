@@ -28,6 +28,7 @@ from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
 )
+from vllm.platforms import current_platform
 
 from trainer.engines.vllm.logs import leave_out_computed_layers
 from trainer.weights.broadcast import WeightBroadcastGroup
@@ -78,6 +79,7 @@ class _LayerwiseTransfer(WeightTransferEngine[_Init, _Update], Generic[_Init, _U
     def start_weight_update(self) -> None:
         """Bring the layers back to the form in which weights are loaded."""
         leave_out_computed_layers()
+        pack_experts_again(self.model)
         initialize_layerwise_reload(self.model)  # type: ignore[no-untyped-call, unused-ignore]
         self.digests: dict[str, str] = {}
         # `load_weights` returns these names, of the fused modules, for what it has written.
@@ -105,6 +107,21 @@ class _LayerwiseTransfer(WeightTransferEngine[_Init, _Update], Generic[_Init, _U
 
     def shutdown(self) -> None:
         """Do nothing: the transfer has no resources."""
+
+
+def pack_experts_again(model: torch.nn.Module) -> None:
+    """Make a CPU build of vLLM pack experts at this reload too.
+
+    vLLM 0.32 packs them for its kernel where a layer has no kernel yet, so at the first load only;
+    later weights would be copied as they are into packed storage, and log-probs be off by 1 to 2
+    without an error.
+    """
+    if not current_platform.is_cpu():
+        return
+    for module in model.modules():
+        method = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None  # type: ignore[union-attr]
 
 
 class FileTransfer(_LayerwiseTransfer[FileInit, FileUpdate]):

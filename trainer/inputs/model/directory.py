@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig
 from transformers.utils import logging as transformers_logging
 
 from hillclimb.spec.training.model import ModelSpec
 from trainer.errors import ModelUnavailable
-from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
+from trainer.inputs.model.families.family import CausalLM, CausalLMConfig, text_half
 from trainer.inputs.model.families.registry import check_supported, family_of
 from trainer.inputs.model.rope import apply_rope, check_theta
 
@@ -24,7 +26,15 @@ _TOKENIZER_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
 )
+LEFT_OUT = "hillclimb_left_out"
+"""In the `config.json` of a saved policy: the number of weights, by the beginning of their names,
+that belong to the checkpoint that training started from and not to its text model."""
+_OF_OTHERS = ("model.visual.", "mtp.")
+"""Beginnings of the names of weights of an image encoder and of heads that draft tokens."""
+_log = logging.getLogger(__name__)
 
 
 def load_policy(directory: Path, spec: ModelSpec | None = None) -> CausalLM:
@@ -55,11 +65,26 @@ def load_policy(directory: Path, spec: ModelSpec | None = None) -> CausalLM:
         raise ModelUnavailable(
             f"the model in {directory} lacks {len(missing)} weights: {missing[0]}"
         )
+    if left_out := _left_out(directory):
+        _log.warning("the text model alone is trained; left out are %s", left_out)
+        setattr(model.config, LEFT_OUT, left_out)
     return model
+
+
+def _left_out(directory: Path) -> dict[str, int]:
+    """Count the weights that transformers passes over without a word."""
+    numbers: Counter[str] = Counter()
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 - the file is no mapping
+                numbers.update(each for each in _OF_OTHERS if name.startswith(each))
+    return dict(numbers)
 
 
 def load_config(directory: Path, spec: ModelSpec | None = None) -> CausalLMConfig:
     """Load the config of a Hugging Face directory, with the positions of `spec`.
+
+    Of a checkpoint that holds more than text it is the text model's.
 
     Raises:
         ModelUnavailable: it cannot be read.
@@ -71,7 +96,7 @@ def load_config(directory: Path, spec: ModelSpec | None = None) -> CausalLMConfi
         raw = json.loads((directory / "config.json").read_text())
     except (OSError, ValueError) as fault:
         raise ModelUnavailable(f"cannot load the model in {directory}: {fault}") from fault
-    supported = check_supported(config)
+    supported = check_supported(text_half(config))
     check_theta(raw)
     apply_rope(supported, spec or ModelSpec())
     return supported

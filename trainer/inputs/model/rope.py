@@ -24,7 +24,9 @@ def check_theta(raw: Mapping[str, Any]) -> None:
     Raises:
         SpecError: it has none.
     """
-    places = (raw, raw.get("rope_parameters"), raw.get("rope_scaling"))
+    # Models of text and images keep what concerns text in a section of its own.
+    text = raw.get("text_config") or raw
+    places = (text, text.get("rope_parameters"), text.get("rope_scaling"))
     if not any(place and place.get("rope_theta") is not None for place in places):
         raise SpecError(_NO_THETA)
 
@@ -47,6 +49,11 @@ def resolve_rope(config: CausalLMConfig, model: ModelSpec) -> dict[str, Any]:
             "rope_parameters": own,
             "max_position_embeddings": int(config.max_position_embeddings),
         }
+    if "mrope_section" in own:
+        raise SpecError(
+            "model.rope asks for YaRN, which was never computed with positions in three parts"
+            " (mrope_section), as this model has them: leave model.rope out"
+        )
     stretched = _is_yarn(own)
     if stretched and own.get("factor") != model.rope.factor:
         raise SpecError(

@@ -17,7 +17,10 @@ from peft.tuners.lora import LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 
+from hillclimb.hardware.model.experts import why_not_adapted
+from trainer.errors import SpecError
 from trainer.inputs.model.families.family import CausalLM
+from trainer.inputs.model.families.registry import experts_of
 
 _ADAPTER = "default"
 _FACTOR = re.compile(rf"^(.+)\.lora_([AB])\.{_ADAPTER}\.weight$")
@@ -44,7 +47,18 @@ def add_adapters(model: CausalLM, spec: AdapterShape, *, seed: int) -> None:
     """Put float32 adapters beside the targeted layers, in place, and freeze everything else.
 
     The first factor is drawn from `seed`, the second is 0: the policy is unchanged at first.
+
+    Raises:
+        SpecError: a targeted layer is one of experts, or the model has none of its name.
     """
+    why_not = why_not_adapted(spec.target_modules) if experts_of(model.config) else None
+    if why_not is not None:
+        raise SpecError(why_not)
+    have = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    if lacking := [name for name in spec.target_modules if name not in have]:
+        raise SpecError(
+            f"learner.lora.target_modules names {', '.join(lacking)}, which the model does not have"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(_config(spec), model, adapter_name=_ADAPTER)

@@ -12,7 +12,9 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
 from trainer.inputs.model.directory import copy_tokenizer, save_config
-from trainer.inputs.model.families.family import CausalLM
+from trainer.inputs.model.families.experts import published_tensors
+from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
+from trainer.inputs.model.families.registry import family_of
 from trainer.learners.model.sharding import Ranks
 from trainer.weights.chunks import TensorShape
 
@@ -21,22 +23,30 @@ HEAD = "lm_head.weight"
 would serve a mixture of the old and the new model."""
 EMBEDDING = "model.embed_tokens.weight"
 Weights: TypeAlias = dict[str, torch.Tensor]
+Precision: TypeAlias = Callable[[str], torch.dtype]
+"""Precision of a parameter, by its name, outside of the learner."""
+
+
+def precision_of(config: CausalLMConfig, dtype: torch.dtype) -> Precision:
+    """Return `dtype` for all parameters but those that the family keeps in float32."""
+    exact = family_of(config).in_float32
+    return lambda name: torch.float32 if name.endswith(exact) else dtype
 
 
 def gathered(
-    parameters: Mapping[str, torch.nn.Parameter], ranks: Ranks, dtype: torch.dtype | None = None
+    parameters: Mapping[str, torch.nn.Parameter], ranks: Ranks, precision: Precision | None = None
 ) -> Weights:
     """Gather every parameter on the CPU of rank 0; the other ranks get an empty mapping.
 
-    The tensors are copies, in `dtype` or, if it is None, in their own. They are rounded where they
-    are: a GPU does it faster, and half of the bytes travel to the host.
+    The tensors are copies, in `precision` or, if it is None, in their own. They are rounded where
+    they are: a GPU does it faster, and half of the bytes travel to the host.
     """
     weights: Weights = {}
     for name, parameter in parameters.items():
         tensor = parameter.detach()
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if ranks.rank == 0:
-            rounded = full if dtype is None else full.to(dtype)
+            rounded = full if precision is None else full.to(precision(name))
             weights[name] = rounded.to("cpu", copy=rounded is full)
     return weights
 
@@ -57,11 +67,16 @@ def flat(
 
 
 def shapes(
-    parameters: Mapping[str, torch.nn.Parameter], dtype: torch.dtype
+    parameters: Mapping[str, torch.nn.Parameter], precision: Precision
 ) -> Iterator[TensorShape]:
-    """Yield the shapes of all tensors to send, the tied head at the end."""
+    """Yield the shapes of all tensors to send, the tied head behind the others of its precision.
+
+    Those of one precision follow each other: a chunk has one.
+    """
     of = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-    for name, shape in (of | {HEAD: of.get(HEAD, of[EMBEDDING])}).items():
+    of = of | {HEAD: of.get(HEAD, of[EMBEDDING])}
+    for name in sorted(of, key=lambda each: precision(each) is not precision(EMBEDDING)):
+        shape, dtype = of[name], precision(name)
         num_bytes = math.prod(shape) * dtype.itemsize
         yield TensorShape(name, str(dtype).removeprefix("torch."), shape, num_bytes)
 
@@ -77,10 +92,16 @@ def write_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
 def policy_writer(
     model: CausalLM, weights: Weights, tokenizer_dir: Path | None
 ) -> Callable[[Path], None]:
-    """Return a function that writes a Hugging Face directory for plain transformers and vLLM."""
-    tensors = dict(weights)
-    if model.config.tie_word_embeddings:
-        tensors.pop(HEAD, None)
+    """Return a function that writes a Hugging Face directory for plain transformers and vLLM.
+
+    Experts are written one by one, as in published models: other tools know no other names.
+    """
+    tensors = {
+        own: part
+        for name, tensor in weights.items()
+        if not (name == HEAD and model.config.tie_word_embeddings)
+        for own, part in published_tensors(name, tensor)
+    }
 
     def write(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,10 @@ from hillclimb.spec.training.optimizer import OptimizerSpec
 from trainer.algo.loss.loss import needs_proximal, needs_reference
 from trainer.errors import SpecError
 from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
+from trainer.inputs.model.families.registry import family_of
 from trainer.learners.model import export
 from trainer.learners.model.policy import PolicyModule
+from trainer.learners.model.recurrent import check_kernels
 from trainer.learners.model.sharding import Ranks, named_parameters, reshard, shard
 from trainer.learners.model.start import start_digest
 from trainer.learners.packing.packing import MicroBatch
@@ -112,13 +114,14 @@ class Models:
     def whole_weights(self, ranks: Ranks, dtype: torch.dtype) -> export.Weights:
         """Gather weights by Hugging Face name on rank 0, adapters merged; {} on other ranks."""
         # Adapters are merged in their own precision, and the sum is rounded.
-        early = dtype if self.adapters is None else None
+        precision = export.precision_of(self.config, dtype)
+        early = precision if self.adapters is None else None
         weights = export.gathered(self.parameters, ranks, early)
         if ranks.rank != 0:
             return {}
         if self.adapters is not None:
             weights = self.adapters.merged(weights, self.options.learner.lora)
-        weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
+        weights = {name: tensor.to(precision(name)) for name, tensor in weights.items()}
         if export.HEAD not in weights:
             weights[export.HEAD] = weights[export.EMBEDDING].clone()
         return weights
@@ -146,8 +149,11 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
     """Take over `model`, which holds the weights that training starts from, and shard it.
 
     Raises:
-        SpecError: the architecture is not supported.
+        SpecError: the architecture is not supported, or not on this machine, or adapters are at
+            layers of experts.
     """
+    if family_of(model.config).has_linear_attention:
+        check_kernels(ranks.device)
     lora, adapters, reference = options.learner.lora, None, None
     has_frozen = lora is not None or needs_reference(options.algorithm)
     # Before rounding: another precision of the computation is no other start.
@@ -176,11 +182,12 @@ def _frozen_copy(model: CausalLM, dtype: torch.dtype) -> CausalLM:
 
     Never a whole copy in float32 beside the model: every rank holds both at this moment.
     """
+    precision = export.precision_of(model.config, dtype)
     rounded: dict[int, object] = {
         id(parameter): torch.nn.Parameter(
-            parameter.detach().to(dtype, copy=True), requires_grad=False
+            parameter.detach().to(precision(name), copy=True), requires_grad=False
         )
-        for parameter in model.parameters()
+        for name, parameter in model.named_parameters()
     }
     return copy.deepcopy(model, rounded)
 
@@ -191,8 +198,9 @@ def _round_parameters(model: CausalLM, dtype: torch.dtype) -> None:
     `Module.to` would round the frequencies of the rotary embedding too: in bfloat16 the positions
     of Qwen3 are off by a radian after 1000 tokens.
     """
-    for parameter in model.parameters():
-        parameter.data = parameter.data.to(dtype)
+    precision = export.precision_of(model.config, dtype)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(precision(name))
 
 
 def _shard(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:

@@ -26,9 +26,10 @@ from torch.distributed.fsdp import (
 
 from trainer.errors import LearnerError
 from trainer.learners.model.policy import PolicyModule
+from trainer.learners.model.recurrent import DECAY, decays
 
 _T = TypeVar("_T")
-_WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.")
+_WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.", f"{DECAY}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +136,16 @@ def shard(
     regather = ranks.size > 1 or ranks.device.type == "cuda"
     place = CPUOffloadPolicy(pin_memory=ranks.device.type == "cuda") if offload else OffloadPolicy()
     cut = partial(fully_shard, mesh=ranks.mesh, mp_policy=precision, offload_policy=place)
+    exact = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for decay in decays(policy):
+        # Groups of their own: a group has one precision, and these few values keep theirs.
+        fully_shard(
+            decay,
+            mesh=ranks.mesh,
+            mp_policy=exact,
+            offload_policy=place,
+            reshard_after_forward=False,
+        )
     layers = policy.causal_lm.model.layers
     for index, layer in enumerate(layers):
         if recompute:

@@ -21,9 +21,12 @@ class Sender:
     """Sends weight chunks; called on all ranks alike, since all take part in gathering a chunk."""
 
     def __init__(
-        self, parameters: Mapping[str, torch.nn.Parameter], dtype: torch.dtype, ranks: Ranks
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        precision: export.Precision,
+        ranks: Ranks,
     ) -> None:
-        self._parameters, self._dtype, self._ranks = parameters, dtype, ranks
+        self._parameters, self._precision, self._ranks = parameters, precision, ranks
         self._group: WeightBroadcastGroup | None = None
         self._exported: torch.Tensor | None = None
         self._digests = WeightDigests(0, {})
@@ -31,7 +34,8 @@ class Sender:
     def chunks(self, version: int) -> WeightChunks:
         """Return the chunks to send, and reset the digests."""
         self._digests = WeightDigests(version, {})
-        return WeightChunks(version, chunk_weights(export.shapes(self._parameters, self._dtype)))
+        shapes = export.shapes(self._parameters, self._precision)
+        return WeightChunks(version, chunk_weights(shapes))
 
     def init_group(self, address: str, size: int) -> None:
         """Join the engines' broadcast group, on rank 0.
@@ -71,7 +75,8 @@ class Sender:
         return self._digests
 
     def _flat(self, chunk: WeightChunk) -> torch.Tensor:
-        flat = export.flat(self._parameters, [tensor.name for tensor in chunk], self._dtype)
+        dtype: torch.dtype = getattr(torch, chunk[0].dtype)
+        flat = export.flat(self._parameters, [tensor.name for tensor in chunk], dtype)
         if self._ranks.rank == 0:
             digests = {**self._digests.digests, **tensor_digests(split_chunk(flat, chunk))}
             self._digests = replace(self._digests, digests=digests)

@@ -11,6 +11,7 @@ import torch
 
 from hillclimb.hardware.gpus import flops_of_device
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
+from trainer.inputs.model.families.registry import experts_of
 from trainer.learners.packing.packing import MicroBatch
 
 _GIB = 1024**3
@@ -28,11 +29,11 @@ def train_flops(
     6 P per token (the head's P: per action): 2 each for forward, gradient of the input and gradient
     of the weight; under adapters only they have the last, and the policy's own P count 4. And 12 L
     W per pair of tokens of which one attends to the other: forward 4, backward twice that. What
-    activation checkpointing computes again does not count.
+    activation checkpointing computes again does not count. Of experts a token's own are in P.
     Source: Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), causal pairs only.
     """
     head = config.vocab_size * config.hidden_size
-    body = num_parameters - _head_parameters(config)
+    body = _body_parameters(config, num_parameters)
     pairs = 0.0
     for group in micro.prefix_groups:
         prompt = group.prompt_length
@@ -49,8 +50,18 @@ def pair_cost(config: CausalLMConfig, *, num_parameters: int) -> float:
 
     Of Qwen3-8B it is 1/24,000: at 24,000 tokens a sequence costs half as much again as its tokens.
     """
-    body = num_parameters - _head_parameters(config)
+    body = _body_parameters(config, num_parameters)
     return 12.0 * config.num_hidden_layers * _query_width(config) / (6.0 * body)
+
+
+def _body_parameters(config: CausalLMConfig, num_parameters: int) -> int:
+    """Return the parameters of all layers that a token is multiplied with."""
+    layout, hidden = experts_of(config), config.hidden_size
+    idle = 0
+    if layout is not None:
+        per_layer = (layout.num - layout.per_token) * 3 * hidden * layout.width
+        idle = len(layout.layers) * per_layer
+    return num_parameters - _head_parameters(config) - idle
 
 
 def _head_parameters(config: CausalLMConfig) -> int:

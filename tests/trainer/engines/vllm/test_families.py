@@ -29,7 +29,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 OTHERS = [each for each in TYPES if each != "qwen3"]
-LEFT_OUT = {"qwen2": "model.layers.1.self_attn.k_proj.bias", "llama": "lm_head.weight"}
+LEFT_OUT = {
+    "qwen2": "model.layers.1.self_attn.k_proj.bias",
+    "llama": "lm_head.weight",
+    "qwen3_moe": "model.layers.2.mlp.experts.down_proj",
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=OTHERS)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from hillclimb.hardware.model.experts import ATTENTION
 from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.model import ModelSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
@@ -21,10 +22,12 @@ from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
 from trainer.errors import EngineError, SpecError
 from trainer.inputs.model.directory import count_parameters, load_config, load_policy
 from trainer.inputs.model.families.family import CausalLM
-from trainer.inputs.model.families.registry import FAMILIES, check_supported
+from trainer.inputs.model.families.registry import FAMILIES, check_supported, experts_of
 from trainer.learners.inline import InlineLearner
 from trainer.learners.model.models import LearnerOptions
 from trainer.types import SamplingParams
+
+TARGETS = ("_proj.weight", ".in_proj_qkv.weight", ".in_proj_z.weight")
 
 pytestmark = pytest.mark.parametrize("model_type", TYPES)
 
@@ -156,16 +159,26 @@ async def test_a_saved_policy_is_transformers_own_and_goes_on_bit_for_bit(
 
 async def test_adapters_of_the_family_learn_and_merge(model_type: str) -> None:
     model = family_model(model_type)
-    learner = learner_of(
-        family_model(model_type), learner=LearnerSpec.model_validate({"lora": {"rank": 4}})
-    )
+    layers = {name for name, _ in model.named_parameters() if name.endswith(TARGETS)}
+    targets = tuple({name.split(".")[-2]: None for name in layers})
+    if experts_of(model.config) is not None:
+        targets = ATTENTION
+    lora = LearnerSpec.model_validate({"lora": {"rank": 4, "target_modules": targets}})
+    learner = learner_of(family_model(model_type), learner=lora)
     before = learner.publish().weights
     await learner.step(Batch(mini_batches=(sequences(model),)))
     after = learner.publish().weights
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {
-        name for name, _ in model.named_parameters() if name.endswith("_proj.weight")
-    }
+    ends = tuple(f"{target}.weight" for target in targets)
+    assert changed == {name for name, _ in model.named_parameters() if name.endswith(ends)}
+
+
+def test_an_adapter_for_a_layer_that_the_family_lacks_is_refused(model_type: str) -> None:
+    if model_type.startswith("qwen3_5"):
+        pytest.skip("the family has all layers that a spec can name")
+    lora = LearnerSpec.model_validate({"lora": {"target_modules": ["q_proj", "in_proj_qkv"]}})
+    with pytest.raises(SpecError, match="names in_proj_qkv, which"):
+        learner_of(family_model(model_type), learner=lora)
 
 
 def test_the_families_options_that_are_not_computed_are_refused(model_type: str) -> None:
