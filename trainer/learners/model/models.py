@@ -146,7 +146,7 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
     """Take over `model`, which holds the weights that training starts from, and shard it.
 
     Raises:
-        SpecError: the architecture is not supported.
+        SpecError: the architecture is not supported, or its heads cannot be divided.
     """
     lora, adapters, reference = options.learner.lora, None, None
     has_frozen = lora is not None or needs_reference(options.algorithm)
@@ -197,7 +197,12 @@ def _round_parameters(model: CausalLM, dtype: torch.dtype) -> None:
 
 def _shard(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:
     return shard(
-        PolicyModule(model, chunk_tokens=options.learner.logprob_chunk_tokens, dtype=options.dtype),
+        PolicyModule(
+            model,
+            chunk_tokens=options.learner.logprob_chunk_tokens,
+            dtype=options.dtype,
+            context_group=ranks.context,
+        ),
         ranks,
         dtype=options.dtype,
         recompute=options.learner.activation_checkpointing,
