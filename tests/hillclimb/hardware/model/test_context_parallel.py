@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from hillclimb.hardware.estimate import Estimate, estimate
 from hillclimb.hardware.model.context_parallel import why_indivisible_context
 from hillclimb.hardware.plan import hardware_plan
+from hillclimb.hardware.presets.presets import preset
 from hillclimb.spec.run import RunSpec
 from tests.hillclimb.hardware.rented import candidate, qwen3_8b
 
@@ -75,6 +77,27 @@ def test_8b_at_262k_fits_eight_gpus_four_of_which_share_each_sequence(
     spec = qwen3_8b({"infra": "lambda", "accelerators": machine}, learner=learner, **LONG)
     found = estimate_of(spec, machine)
     assert found.fits is fits, found.problems
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "kept"),
+    [("qwen3-8b-8xh100", "H100:8", True), ("qwen3-8b-4xh100", "H100:4", False)],
+)
+def test_presets_on_h100_need_their_groups(name: str, machine: str, kept: bool) -> None:
+    """Alone a rank has no room: for the optimizer's state on eight, for a GPU's slack on four."""
+    body = preset(name).spec
+    assert body["learner"]["context_parallel_size"] == 2
+    assert body["learner"].get("cpu_offload", False) is not kept
+    shared = estimate_of(RunSpec.model_validate(body), machine)
+    body["learner"] |= {"context_parallel_size": 1, "max_micro_tokens": 65_536}
+    alone = estimate_of(RunSpec.model_validate(body), machine)
+    assert shared.fits is True
+    assert alone.fits is not kept
+    rank, lone = (
+        float(re.search(r"learner, each .*: ([0-9.]+) GiB", "\n".join(each.lines))[1])  # type: ignore[index]
+        for each in (shared, alone)
+    )
+    assert rank < lone - 18, "half of the kept and recomputed activations of 65,536 tokens"
 
 
 def test_sizes_are_as_the_learner_takes_them() -> None:
