@@ -8,6 +8,8 @@ import click
 
 from hillclimb.cli.main import main
 
+__all__ = ["MODULES", "complete", "main"]
+
 MODULES: dict[str, tuple[str, ...]] = {
     "agent-key": ("agents.keys",),
     "annotate": ("runs.annotate",),

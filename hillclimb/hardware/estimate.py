@@ -15,6 +15,7 @@ from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
 from hillclimb.hardware.memory.learner import EXPORT, LearnerMemory
 from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from hillclimb.hardware.model.context_length import why_too_long
+from hillclimb.hardware.model.context_parallel import why_indivisible_context
 from hillclimb.hardware.model.defaults import why_unsuited
 from hillclimb.hardware.model.experts import why_not_adapted
 from hillclimb.hardware.model.published import shape_of
@@ -208,6 +209,7 @@ class _Working:
             why_too_long(self.spec, self.shape),
             why_indivisible(self.spec.engine, self.shape),
             self._why_not_adapted(),
+            self._why_indivisible_context(),
         )
         yield from (each for each in reasons if each is not None)
 
@@ -216,6 +218,15 @@ class _Working:
         if lora is None or self.shape.experts is None:
             return None
         return why_not_adapted(lora.target_modules)
+
+    def _why_indivisible_context(self) -> str | None:
+        if not self._learns:
+            return None
+        return why_indivisible_context(
+            self.spec.learner.context_parallel_size,
+            self.shape.num_heads,
+            self.shape.num_kv_heads,
+        )
 
     def _gpu_problems(self) -> Iterator[str]:
         if self.gpu is None:
@@ -277,8 +288,11 @@ class _Working:
         yield f"{available} x {name} of {self.gpu.memory_gib:g} GiB; the run's workers take {used}"
         if self._learns:
             phase = largest(self._learner().phases())
+            size = spec.learner.context_parallel_size
+            shared = f", {size} of which share each sequence" if size > 1 else ""
             title = (
-                f"learner, each of {spec.placement.learner_ranks} ranks, most during {phase.name}"
+                f"learner, each of {spec.placement.learner_ranks} ranks{shared}, most during"
+                f" {phase.name}"
             )
             yield from _summed(title, phase)
         engines = spec.engine.data_parallel_size

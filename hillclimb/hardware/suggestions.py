@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from typing import Any
 
 from pydantic import ValidationError
@@ -44,10 +45,27 @@ def _changes(
         )
     if not learner.cpu_offload:
         yield "learner.cpu_offload true", _with(spec, "learner", cpu_offload=True)
+    yield from _shared_sequences(spec, candidate, num_nodes, shape)
     if learner.lora is None:
         yield _with_adapters(spec)
     yield from _separate(spec, candidate, num_nodes, shape)
     yield from _shorter(spec, candidate, num_nodes, shape)
+
+
+def _shared_sequences(
+    spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
+) -> Iterator[tuple[str, RunSpec]]:
+    """Yield the smallest context group that makes the run fit, with passes as long as before."""
+    learner = spec.learner
+    for size in range(learner.context_parallel_size + 1, spec.placement.learner_ranks + 1):
+        tokens = ceil(learner.max_micro_tokens * learner.context_parallel_size / size)
+        changed = _with(spec, "learner", context_parallel_size=size, max_micro_tokens=tokens)
+        if _fits(changed, candidate, num_nodes, shape):
+            yield (
+                f"learner.context_parallel_size {size}, learner.max_micro_tokens {tokens}",
+                changed,
+            )
+            return
 
 
 def _with(spec: RunSpec, section: str, **values: Any) -> RunSpec:  # noqa: ANN401 - of any key

@@ -143,6 +143,17 @@ class RunSpec(RunSections):
         return self
 
     @model_validator(mode="after")
+    def _context_groups_are_whole(self) -> Self:
+        size, ranks = self.learner.context_parallel_size, self.placement.learner_ranks
+        if self.backend.tinker_server is None and ranks % size:
+            raise ValueError(
+                f"learner.context_parallel_size {size} divides each sequence among that many ranks,"
+                f" and placement.learner_ranks is {ranks}: set placement.learner_ranks to a"
+                " multiple of it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _workers_fit_the_cluster(self) -> Self:
         if self.backend.skypilot is not None:
             learns = self.kind == "train"

@@ -21,7 +21,7 @@ FORKED = (
     "jobs/train/test_bit_exact_resume.py",
     "envs/fleet/instances/test_lifetime.py",
     "envs/fleet/instances/test_kills.py",
-    "learners/test_two_ranks.py",
+    "learners/ranks/test_two_ranks.py",
     "learners/model/test_sharding.py",
     "benchmarks/test_gpu_benchmark.py",
     "jobs/test_process.py",

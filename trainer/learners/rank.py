@@ -55,7 +55,8 @@ class LearnerRank:
         """Take over `model`, the same on every rank: it is sharded and trained in place.
 
         Raises:
-            SpecError: the architecture is not supported.
+            SpecError: the architecture is not supported, or ranks or heads cannot be divided by
+                `learner.context_parallel_size`.
             LearnerError: the ranks did not all join.
         """
         self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -65,7 +66,8 @@ class LearnerRank:
         self._num_updates = 0
         self._token_values: list[SequenceValues] = []
         self._options = options or LearnerOptions()
-        self._ranks = Ranks(world or RankGroup())
+        context_size = self._options.learner.context_parallel_size
+        self._ranks = Ranks(world or RankGroup(), context_size=context_size)
         self._models: Models = build_models(model, self._options, self._ranks)
         spec = self._options.optimizer
         self._settings = settings_of(spec)
@@ -232,9 +234,10 @@ class LearnerRank:
                 self._options.algorithm,
                 max_sequence_length=self._options.max_sequence_length,
             ),
-            max_tokens=self._options.learner.max_micro_tokens,
+            max_tokens=self._options.learner.max_micro_tokens * self._ranks.context_size,
             version=self.version,
-            ranks=(self._ranks.rank, self._ranks.size),
+            ranks=self._ranks.data_ranks,
+            filler_tokens=self._ranks.context_size,
             device=self._ranks.device,
             pair_cost=pair_cost(self._models.config, num_parameters=self.num_parameters),
         )
@@ -288,6 +291,9 @@ class LearnerRank:
             else policy_loss(logprobs_A, micro.actions, algorithm)
         )
         torch.autograd.backward(loss)
+        if not self._ranks.reports:
+            # Its context group has computed the same loss, and counts it once.
+            return Update()
         if self._options.keeps_token_values:
             self._token_values += token_values(
                 micro, logprobs_A, entropies_A, num_updates=num_earlier

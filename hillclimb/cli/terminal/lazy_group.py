@@ -16,7 +16,7 @@ class LazyGroup(SuggestingGroup):
     A module registers its command on the group as it is imported; groups below are ordinary ones.
     """
 
-    group_class = SuggestingGroup
+    group_class: type[click.Group] = SuggestingGroup
     modules: Mapping[str, tuple[str, ...]] = {}
     """Names of modules by command."""
 

@@ -12,7 +12,7 @@ NUM_SUGGESTIONS = 3
 class SuggestingGroup(click.Group):
     """A group whose refusal of an unknown command names similar ones."""
 
-    group_class = type
+    group_class: type = type
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

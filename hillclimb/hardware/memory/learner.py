@@ -1,14 +1,15 @@
 """Memory of one rank of the learner in each phase of a step.
 
 Each formula names the code it describes; `tests/trainer/learners/test_estimate.py` compares them
-with torch's own memory accounting of that code. Legend: N ranks, T packed tokens of one pass,
-L layers, D hidden size, I intermediate size, W width of all query heads, U of all key/value heads,
-V vocabulary, b bytes of a number in forward and backward pass.
+with torch's own memory accounting of that code. Legend: N ranks, T packed tokens of one rank in a
+pass, L layers, D hidden size, I intermediate size, W width of all query heads, U of all key/value
+heads, V vocabulary, b bytes of a number in forward and backward pass.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count
 from hillclimb.hardware.memory.engine import MAX_CHUNK_BYTES
@@ -45,8 +46,12 @@ class LearnerMemory:
 
     @property
     def tokens(self) -> int:
-        """Packed tokens of the longest pass: sequences are never split (`partition`)."""
-        return max(self.learner.max_micro_tokens, self.max_sequence_length)
+        """Packed tokens of a rank in the longest pass.
+
+        A sequence is in one pass (`partition`), whose tokens the ranks of a context group share.
+        """
+        share = ceil(self.max_sequence_length / self.learner.context_parallel_size)
+        return max(self.learner.max_micro_tokens, share)
 
     @property
     def num_trained(self) -> int:
@@ -152,15 +157,18 @@ class LearnerMemory:
         Source: the saved tensors of transformers 5.19's `Qwen3DecoderLayer`, one by one. The norms
         compute in float32: input and output there (4 D + b D each, twice) and their result (b D);
         the same for queries and keys (4 + b per number, and b rotated; families without norms of
-        heads keep what is rotated alone); values b U; attention's
-        output b W, again as the output projection's input, and 4 B per head; and the MLP's
-        (`mlp.py`). In float32 the conversions make no copies of their own.
+        heads keep what is rotated alone); values b U (keys and values again for each copy of a head
+        that `trainer.learners.context.exchange` makes); attention's output b W, again as the output
+        projection's input, and 4 B per head; and the MLP's (`mlp.py`). In float32 the conversions
+        make no copies of their own.
         """
         shape, size = self.shape, self.dtype_bytes
         width, kv = shape.query_width, shape.kv_width
         per_norm = 4 + size if size == 2 else 8
         norms = 2 * (per_norm + size) * shape.hidden_size
         heads = (per_norm * shape.has_head_norms + size) * (width + kv) + size * kv
+        copies = max(self.learner.context_parallel_size // shape.num_kv_heads, 1)
+        heads += 2 * size * kv * (copies - 1)
         attention = 2 * size * width + 4 * shape.num_heads
         return norms + heads + attention + mlp_bytes_per_token(shape, size)
 
@@ -195,7 +203,8 @@ class LearnerMemory:
         """Return attention's scores: flash attention is half precision only, float32 stores all."""
         if not (self.on_gpu and self.dtype_bytes == 4):
             return ()
-        heads, tokens = self.shape.num_heads, self.tokens
+        size = self.learner.context_parallel_size
+        heads, tokens = self.shape.num_heads // size, self.tokens * size
         how = f"2 x {heads} heads x {tokens}^2 pairs x 4 B (learner.policy_dtype bfloat16 has none)"
         return (Term("attention's scores in float32", 8.0 * heads * tokens**2, how),)
 

@@ -48,6 +48,10 @@ class LearnerSpec(Section):
     """Recompute each layer in the backward pass instead of storing its activations."""
     max_micro_tokens: Annotated[int, Field(ge=1, le=4_000_000)] = 4096
     """Packed tokens of one forward and backward pass of a rank; a single sequence may be longer."""
+    context_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
+    """Ranks that share the tokens of each pass, so that a sequence takes that much less memory of
+    each (DeepSpeed Ulysses, arXiv:2309.14509). It divides `placement.learner_ranks` and the model's
+    attention heads; passes then have that many times `max_micro_tokens`."""
     logprob_chunk_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Action tokens whose logits over the vocabulary are in memory at once."""
     lora: LoraSpec | None = None

@@ -103,7 +103,7 @@ def test_a_presets_clusters_end_themselves_when_nobody_else_does(name: str) -> N
 
 @pytest.mark.parametrize(
     ("name", "length"),
-    [("qwen3-8b-8xh100", 65_536), ("qwen3-8b", 65_536), ("qwen3-8b-4xh100", 32_768)],
+    [("qwen3-8b-8xh100", 65_536), ("qwen3-8b", 65_536), ("qwen3-8b-4xh100", 65_536)],
 )
 def test_contexts_are_as_long_as_their_names_say(name: str, length: int) -> None:
     spec = RunSpec.model_validate(preset(name).spec)

@@ -26,6 +26,7 @@ from hillclimb.spec.training.learner import LearnerSpec
 from tests.trainer.fixtures.forked import run_forked
 from trainer.inputs.model.families.family import CausalLMConfig
 from trainer.inputs.model.families.registry import family_of
+from trainer.learners.context.group import context_group
 from trainer.learners.model.models import LearnerOptions, build_models
 from trainer.learners.model.sharding import Ranks
 from trainer.learners.packing.packing import pack_single
@@ -71,7 +72,7 @@ def config_of(shape: ModelShape) -> CausalLMConfig:
 def peak_bytes(
     shape: ModelShape, learner: LearnerSpec, *, num_ranks: int, tokens: int, fake: bool = True
 ) -> int:
-    """Bytes of rank 0 at most, over the passes of two micro-batches; no optimizer.
+    """Bytes of rank 0 at most, over the passes of two micro-batches of `tokens`; no optimizer.
 
     In a process of its own: one that has joined a world cannot join another.
     """
@@ -93,7 +94,8 @@ def main(arguments: Sequence[str]) -> int:
     shape, learner = ModelShape(**job["shape"]), LearnerSpec.model_validate(job["learner"])
     if shape.experts is not None:
         shape = replace(shape, experts=ExpertShape(**job["shape"]["experts"]))
-    with _rank_of(job["num_ranks"]) as ranks, FakeTensorMode() if job["fake"] else nullcontext():
+    world = _rank_of(job["num_ranks"], learner.context_parallel_size)
+    with world as ranks, FakeTensorMode() if job["fake"] else nullcontext():
         config = config_of(shape)
         model = family_of(config).model_class(config)
         models = build_models(model, LearnerOptions(learner=learner), ranks)
@@ -110,13 +112,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def _rank_of(size: int) -> Iterator[Ranks]:
+def _rank_of(size: int, context_size: int) -> Iterator[Ranks]:
     """Rank 0 of a world in which collectives do nothing."""
     dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
     try:
         ranks = Ranks.__new__(Ranks)
         ranks.device, ranks.rank, ranks.size = CPU, 0, size
         ranks.mesh = init_device_mesh("cpu", (size,))
+        ranks.context = context_group(CPU, size, context_size)
         yield ranks
     finally:
         dist.destroy_process_group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -80,12 +81,19 @@ def cut(shape: ModelShape, *, layers: int) -> ModelShape:
     return replace(shape, num_layers=layers, experts=experts)
 
 
-CASES = {
+CASES: dict[str, tuple[ModelShape, int, dict[str, Any]]] = {
     "a layer computed again": (replace(QWEN3_8B, num_layers=3), 65_536, {}),
     "the head's scores": (replace(QWEN3_8B, num_layers=1), 4096, {"logprob_chunk_tokens": 4096}),
     "chunks of scores": (replace(QWEN3_8B, num_layers=1), 16_384, {}),
     "activations kept": (
         replace(QWEN3_8B, num_layers=3), 16_384, {"activation_checkpointing": False}
+    ),
+    "a sequence that four ranks share": (
+        replace(QWEN3_8B, num_layers=3), 262_144, {"context_parallel_size": 4}
+    ),
+    "with copies of keys and values": (
+        replace(QWEN3_8B, num_layers=2, num_kv_heads=2), 65_536,
+        {"context_parallel_size": 4, "activation_checkpointing": False},
     ),
     "float32": (replace(QWEN3_8B, num_layers=1), 16_384, {"policy_dtype": "float32"}),
     "tied": (replace(KNOWN["Qwen3-4B"], num_layers=2), 32_768, {}),
@@ -103,7 +111,8 @@ def test_no_pass_takes_more_than_was_estimated_nor_much_less(case: str) -> None:
     """Within a quarter above: GPUs fetch layers ahead, which this account on a CPU does not."""
     shape, tokens, values = CASES[case]
     settings = {"policy_dtype": "bfloat16", "activation_checkpointing": True}
-    sizes = {"max_micro_tokens": tokens, "logprob_chunk_tokens": 4096}
+    share = tokens // values.get("context_parallel_size", 1)
+    sizes = {"max_micro_tokens": share, "logprob_chunk_tokens": 4096}
     learner = LearnerSpec.model_validate(settings | sizes | values)
     found = peak_bytes(shape, learner, num_ranks=4, tokens=tokens)
     said = estimated(shape, learner, num_ranks=4, tokens=tokens)

@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
+from trainer.learners.context.exchange import Stream, heads_for_tokens, tokens_for_heads
+from trainer.learners.context.group import ContextGroup
 from trainer.learners.model.varlen import VarlenLayout, attend
 from trainer.learners.packing.packing import PrefixGroup
 
@@ -29,32 +31,45 @@ def prefix_group_attention(  # noqa: PLR0913 - the signature is transformers'
     scaling: float,
     prefix_groups: Sequence[PrefixGroup] | None = None,
     varlen_layout: VarlenLayout | None = None,
+    context_group: ContextGroup | None = None,
     **unused: object,
 ) -> tuple[torch.Tensor, None]:
     """Compute the output [1, N, Q, H]; without `prefix_groups` the stream is one causal sequence.
 
-    With `varlen_layout` one kernel computes all of it, else each prompt and branch is a call.
+    With `varlen_layout` one kernel computes all of it, else each prompt and branch is a call. With
+    `context_group` N are this rank's tokens of the stream that `prefix_groups` describe.
 
     The signature is that of transformers 5's `AttentionInterface`; keyword arguments of the
     model's forward arrive here.
     """
     del module, attention_mask, unused
-    if varlen_layout is not None:
-        return attend((query_1QNH, key_1KNH, value_1KNH), varlen_layout, scaling), None
-    num_tokens = query_1QNH.shape[2]
-    single_group = (PrefixGroup(prompt_length=num_tokens, branch_lengths=()),)
+    stream = (query_1QNH, key_1KNH, value_1KNH)
+    groups = prefix_groups or (PrefixGroup(prompt_length=query_1QNH.shape[2], branch_lengths=()),)
+    if context_group is None:
+        return _attend_stream(stream, groups, varlen_layout, scaling), None
+    num_tokens = sum(group.num_tokens for group in groups)
+    stream = heads_for_tokens(stream, context_group, num_tokens)
+    output_1NqH = _attend_stream(stream, groups, varlen_layout, scaling)
+    return tokens_for_heads(output_1NqH, context_group), None
+
+
+def _attend_stream(
+    stream: Stream, groups: Sequence[PrefixGroup], layout: VarlenLayout | None, scaling: float
+) -> torch.Tensor:
+    if layout is not None:
+        return attend(stream, layout, scaling)
     parts: list[torch.Tensor] = []
     start = 0
-    for group in prefix_groups or single_group:
-        parts += _attend_group(group, start, (query_1QNH, key_1KNH, value_1KNH), scaling)
+    for group in groups:
+        parts += _attend_group(group, start, stream, scaling)
         start += group.num_tokens
-    return torch.cat(parts, dim=2).transpose(1, 2), None
+    return torch.cat(parts, dim=2).transpose(1, 2)
 
 
 def _attend_group(
     group: PrefixGroup,
     start: int,
-    stream: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    stream: Stream,
     scaling: float,
 ) -> list[torch.Tensor]:
     """Return the outputs of the prompt and of each branch, in the order of the stream.

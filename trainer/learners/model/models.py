@@ -150,7 +150,7 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
 
     Raises:
         SpecError: the architecture is not supported, or not on this machine, or adapters are at
-            layers of experts.
+            layers of experts, or its heads cannot be divided.
     """
     if family_of(model.config).has_linear_attention:
         check_kernels(ranks.device)
@@ -205,7 +205,12 @@ def _round_parameters(model: CausalLM, dtype: torch.dtype) -> None:
 
 def _shard(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:
     return shard(
-        PolicyModule(model, chunk_tokens=options.learner.logprob_chunk_tokens, dtype=options.dtype),
+        PolicyModule(
+            model,
+            chunk_tokens=options.learner.logprob_chunk_tokens,
+            dtype=options.dtype,
+            context_group=ranks.context,
+        ),
         ranks,
         dtype=options.dtype,
         recompute=options.learner.activation_checkpointing,

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import torch
 
-from trainer.inputs.model.families.family import CausalLM
+from hillclimb.hardware.model.context_parallel import why_indivisible_context
+from trainer.errors import SpecError
+from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
 from trainer.inputs.model.families.registry import check_supported, experts_of, family_of
+from trainer.learners.context.group import ContextGroup, OwnActions
 from trainer.learners.model.adapters import adapted_weight
 from trainer.learners.model.attention import NAME as PREFIX_GROUP_ATTENTION
 from trainer.learners.model.experts import ExpertRouters
@@ -28,16 +31,20 @@ class PolicyModule(torch.nn.Module):
         *,
         chunk_tokens: int,
         dtype: torch.dtype = torch.float32,
+        context_group: ContextGroup | None = None,
     ) -> None:
         """Take over `causal_lm`; score at most `chunk_tokens` tokens over the vocabulary at once.
 
         `dtype` is that of forward and backward pass, in which FSDP gathers the weights.
+        `context_group` are the ranks that share each micro-batch; None: this rank has it alone.
 
         Raises:
-            SpecError: the architecture is not supported.
+            SpecError: the architecture is not supported, or its heads cannot be divided.
         """
         super().__init__()
         check_supported(causal_lm.config)
+        if context_group is not None:
+            refuse_indivisible(causal_lm.config, context_group.size)
         causal_lm.set_attn_implementation(PREFIX_GROUP_ATTENTION)
         family = family_of(causal_lm.config)
         layout = experts_of(causal_lm.config)
@@ -51,9 +58,17 @@ class PolicyModule(torch.nn.Module):
         self.causal_lm = causal_lm
         self._chunk_tokens = chunk_tokens
         self._computes_in = dtype
+        self._context_group = context_group
 
     def forward(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute log-probs (with gradient) and entropies (without) of the actions, [A] float32."""
+        """Compute log-probs (with gradient) and entropies (without) of the actions, [A] float32.
+
+        Ranks of a context group all get the values of all actions of their micro-batch, each with
+        the gradient of those that its tokens predict.
+        """
+        context, own = self._context_group, slice(None)
+        if context is not None:
+            own = context.part(len(micro.token_ids_N))
         device, dtype = micro.token_ids_N.device, self._computes_in
         layout = VarlenLayout.of(micro.prefix_groups, device) if has_varlen(device, dtype) else None
         recurrent = None
@@ -63,20 +78,55 @@ class PolicyModule(torch.nn.Module):
         if self.routers is not None:
             self.routers.begin(counts=torch.is_grad_enabled() and not micro.is_empty)
         hidden_1ND = self.causal_lm.model(
-            input_ids=micro.token_ids_N.unsqueeze(0),
-            position_ids=micro.positions_N.unsqueeze(0),
+            input_ids=micro.token_ids_N[own].unsqueeze(0),
+            position_ids=micro.positions_N[own].unsqueeze(0),
             attention_mask=self._no_masks,
             use_cache=False,
             prefix_groups=micro.prefix_groups,
             varlen_layout=layout,
             recurrent_layout=recurrent,
+            context_group=context,
         ).last_hidden_state
         if self.routers is not None:
             self.routers.end()
+        columns = (micro.sources_A, micro.targets_A, micro.temperatures_A)
+        if context is None:
+            return self._scores(hidden_1ND[0], *columns)
+        actions = OwnActions.of(context, micro.host_sources, len(micro.token_ids_N), device)
+        sources_a, targets_a, temperatures_a = (each[actions.rows_a] for each in columns)
+        scores = self._scores(
+            hidden_1ND[0], sources_a - actions.first_token, targets_a, temperatures_a
+        )
+        return actions.whole(scores[0]), actions.whole(scores[1])
+
+    def _scores(
+        self,
+        hidden_ND: torch.Tensor,
+        sources_A: torch.Tensor,
+        targets_A: torch.Tensor,
+        temperatures_A: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return token_logprobs(
-            hidden_1ND[0].index_select(0, micro.sources_A),
+            hidden_ND.index_select(0, sources_A),
             adapted_weight(self.causal_lm.lm_head),
-            micro.targets_A,
-            micro.temperatures_A,
+            targets_A,
+            temperatures_A,
             chunk_tokens=self._chunk_tokens,
         )
+
+
+def refuse_indivisible(config: CausalLMConfig, size: int) -> None:
+    """Refuse a context group of `size` ranks that cannot share the model's attention.
+
+    Raises:
+        SpecError: a sentence that names what to change.
+    """
+    if size > 1 and family_of(config).has_linear_attention:
+        raise SpecError(
+            "learner.context_parallel_size is 1 for models with linear attention: the state of"
+            " such a layer goes from token to token, and ranks cannot share the tokens"
+        )
+    heads: int = config.num_attention_heads
+    reason = why_indivisible_context(size, heads, config.num_key_value_heads or heads)
+    if reason is not None:
+        raise SpecError(reason)

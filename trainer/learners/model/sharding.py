@@ -25,6 +25,7 @@ from torch.distributed.fsdp import (
 )
 
 from trainer.errors import LearnerError
+from trainer.learners.context.group import context_group
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.model.recurrent import DECAY, decays
 
@@ -49,11 +50,14 @@ class RankGroup:
 class Ranks:
     """Communication of this rank with the others; every method is called on all ranks alike."""
 
-    def __init__(self, world: RankGroup) -> None:
+    def __init__(self, world: RankGroup, *, context_size: int = 1) -> None:
         """Join the process group; in a process that is a member already, only check its rank.
+
+        `context_size` ranks share each micro-batch.
 
         Raises:
             LearnerError: the ranks did not all join, or the process belongs to another world.
+            SpecError: the ranks cannot be divided into groups of that size.
         """
         self.device = torch.device(world.device)
         if not dist.is_initialized():
@@ -65,6 +69,23 @@ class Ranks:
             )
         self.rank, self.size = world.rank, world.size
         self.mesh: DeviceMesh = init_device_mesh(self.device.type, (world.size,))
+        self.context = context_group(self.device, world.size, context_size)
+        """The ranks with this one's micro-batches; None where it has its own."""
+
+    @property
+    def context_size(self) -> int:
+        """Number of ranks that share a micro-batch."""
+        return 1 if self.context is None else self.context.size
+
+    @property
+    def data_ranks(self) -> tuple[int, int]:
+        """This rank's number among those with other micro-batches, and how many there are."""
+        return self.rank // self.context_size, self.size // self.context_size
+
+    @property
+    def reports(self) -> bool:
+        """Tell whether this rank reports the figures of its micro-batches: one of each does."""
+        return self.rank % self.context_size == 0
 
     def wait(self) -> None:
         """Wait until this rank's device is idle: then a clock may be read."""

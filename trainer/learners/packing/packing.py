@@ -45,6 +45,9 @@ class MicroBatch:
     prefix_groups: tuple[PrefixGroup, ...]
     sources_A: torch.Tensor
     """Index in the stream of the token *before* each action: its hidden state predicts it."""
+    host_sources: tuple[int, ...] = ()
+    """`sources_A` in the host's memory, by which the actions are divided among ranks that share the
+    stream: no wait for the device."""
     targets_A: torch.Tensor
     temperatures_A: torch.Tensor
     actions: ActionTokens
@@ -64,12 +67,13 @@ def micro_batches(  # noqa: PLR0913 - what is packed, into what, for whom
     ranks: tuple[int, int] = (0, 1),
     device: torch.device,
     pair_cost: float = 0.0,
+    filler_tokens: int = 1,
 ) -> list[MicroBatch]:
     """Pack the share of one rank; `ranks` is (rank, number of ranks), `pair_cost` as `partition`.
 
     `weights` holds, per sequence of the mini-batch, the loss weight of each of its action tokens;
     `version` is that of the policy that the step begins with. Every rank gets the same number of
-    micro-batches, with empty ones at the end if it has less work.
+    micro-batches, with empty ones of `filler_tokens` at the end if it has less work.
     """
     rank, num_ranks = ranks
     shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens, pair_cost=pair_cost)
@@ -80,7 +84,9 @@ def micro_batches(  # noqa: PLR0913 - what is packed, into what, for whom
         for pack in shares[rank]
     ]
     missing = max(map(len, shares)) - len(packed)
-    return packed + [pack_single((0, 0), device=device, is_empty=True)] * missing
+    return (
+        packed + [pack_single((0,) * (filler_tokens + 1), device=device, is_empty=True)] * missing
+    )
 
 
 def pack_single(
@@ -95,6 +101,7 @@ def pack_single(
         positions_N=torch.arange(length, device=device),
         prefix_groups=(PrefixGroup(prompt_length=length, branch_lengths=()),),
         sources_A=torch.arange(length, device=device),
+        host_sources=tuple(range(length)),
         targets_A=ids[1:],
         temperatures_A=torch.ones(length, device=device),
         actions=ActionTokens(
@@ -149,6 +156,7 @@ class _Stream:
             positions_N=tensor(self._positions),
             prefix_groups=tuple(self._prefix_groups),
             sources_A=tensor(actions.sources),
+            host_sources=tuple(actions.sources),
             targets_A=tensor(actions.targets),
             temperatures_A=tensor(actions.temperatures),
             actions=ActionTokens(

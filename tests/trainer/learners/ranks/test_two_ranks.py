@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 from hillclimb.spec.training.learner import LearnerSpec
 from tests.trainer.fixtures.families import family_model
 from tests.trainer.fixtures.tiny import random_ids, tiny_model
-from tests.trainer.learners.recorded import batch
-from tests.trainer.learners.two_ranks import (
+from tests.trainer.learners.ranks.two_ranks import (
     ADAPTED,
     COMPARED,
     KEEPING,
@@ -27,6 +26,7 @@ from tests.trainer.learners.two_ranks import (
     run_two_ranks,
     train,
 )
+from tests.trainer.learners.recorded import batch
 from trainer.errors import CheckpointError
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank

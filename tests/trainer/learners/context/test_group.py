@@ -1,0 +1,142 @@
+"""Ranks that share sequences compute what one rank computes alone."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hillclimb.spec.run import RunSpec
+from tests.fixtures.factories import make_spec
+from tests.trainer.fixtures.tiny import random_ids, tiny_config
+from tests.trainer.learners.context.divided import (
+    CASES,
+    TRAINED,
+    WORLDS,
+    families,
+    pass_over,
+    rank_of,
+    run,
+    train,
+)
+from tests.trainer.learners.ranks.test_two_ranks import SPENT, threads
+from trainer.errors import SpecError
+from trainer.learners.context.group import context_group
+from trainer.learners.model.policy import refuse_indivisible
+
+GROUPS = [(world.num_ranks, size) for world in WORLDS for size in world.sizes]
+"""Ranks, and how many of them share a sequence: 2 of 2, 4 of 4, and two pairs beside each other."""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """One rank's passes and training; its checkpoint lies where the worlds look for it."""
+    path = tmp_path_factory.mktemp("context")
+    with threads(1):
+        passes = {name: pass_over(rank_of(options)) for name, options in CASES.items()}
+        rank = rank_of(TRAINED)
+        metrics = train(rank)
+        values = rank.take_token_values()
+        logprobs = rank.logprobs(random_ids(30, seed=5))
+        rank.write_weights(path / "trained-1.safetensors")
+        rank.save(path / "saved-1")
+        rank.step(families())
+        rank.write_weights(path / "uninterrupted-1.safetensors")
+    return path, {"passes": passes, "metrics": metrics, "values": values, "logprobs": logprobs}
+
+
+@pytest.fixture(scope="module")
+def played(alone: tuple[Path, dict[str, Any]]) -> dict[int, Path]:
+    """The folder of each world, by its number of ranks."""
+    for world in WORLDS:
+        run(world, alone[0] / str(world.num_ranks))
+    return {world.num_ranks: alone[0] / str(world.num_ranks) for world in WORLDS}
+
+
+def gap(first: Path, second: Path) -> float:
+    """Largest difference of two sets of weights."""
+    a, b = load_file(first), load_file(second)
+    assert a.keys() == b.keys()
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+@pytest.mark.invariant("ranks that share sequences compute what one computes alone")
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("ranks", "size"), GROUPS)
+def test_logprobs_loss_and_gradients_are_those_of_one_rank(
+    alone: tuple[Path, dict[str, Any]], played: dict[int, Path], case: str, ranks: int, size: int
+) -> None:
+    found = torch.load(played[ranks] / f"passes-{size}.pt", weights_only=False)[case]
+    expected = alone[1]["passes"][case]
+    assert found["logprobs"].keys() == expected["logprobs"].keys()
+    assert {len(each[0]) for each in found["logprobs"].values()} >= {1, 35}
+    for name, each in expected["logprobs"].items():
+        torch.testing.assert_close(
+            torch.tensor(found["logprobs"][name]), torch.tensor(each), atol=1e-5, rtol=1e-5
+        )
+    for name, each in expected["gradients"].items():
+        torch.testing.assert_close(found["gradients"][name], each, atol=1e-5, rtol=1e-5)
+    assert max(float(each.abs().max()) for each in expected["gradients"].values()) > 1e-2
+    mine, its = found["update"], expected["update"]
+    for field in fields(mine.stats):
+        assert getattr(mine.stats, field.name) == pytest.approx(
+            getattr(its.stats, field.name), rel=1e-5, abs=1e-5
+        ), field.name
+    assert mine.entropy == pytest.approx(its.entropy, rel=1e-5)
+
+
+@pytest.mark.parametrize(("ranks", "size"), GROUPS)
+def test_steps_metrics_and_scores_are_those_of_one_rank(
+    alone: tuple[Path, dict[str, Any]], played: dict[int, Path], ranks: int, size: int
+) -> None:
+    path = played[ranks]
+    metrics, values, logprobs = torch.load(path / f"trained-{size}.pt", weights_only=False)
+    for step, (one, shared) in enumerate(zip(alone[1]["metrics"], metrics, strict=True)):
+        assert one.keys() == shared.keys()
+        for name in one.keys() - set(SPENT):
+            assert shared[name] == pytest.approx(one[name], rel=1e-5, abs=1e-5), (step, name)
+    assert gap(alone[0] / "trained-1.safetensors", path / f"trained-{size}.safetensors") < 1e-5
+    torch.testing.assert_close(logprobs, alone[1]["logprobs"], atol=1e-5, rtol=1e-5)
+    # One rank of each group has the values of the group's tokens, and the others none.
+    counts = [len(each) for each in values]
+    assert sum(counts) == len(alone[1]["values"])
+    assert not any(counts[rank] for rank in range(ranks) if rank % size)
+
+
+@pytest.mark.parametrize(("ranks", "size"), GROUPS)
+def test_a_checkpoint_of_any_group_goes_on_in_any_other(
+    alone: tuple[Path, dict[str, Any]], played: dict[int, Path], ranks: int, size: int
+) -> None:
+    path = played[ranks]
+    own = path / f"uninterrupted-{size}.safetensors"
+    assert gap(own, path / f"resumed-own-{size}.safetensors") == 0.0
+    assert gap(own, path / f"resumed-one-{size}.safetensors") < 1e-5
+    with threads(1):
+        rank = rank_of(TRAINED)
+        rank.load(path / f"saved-{size}")
+        rank.step(families())
+    resumed = path / f"resumed-alone-{size}.safetensors"
+    rank.write_weights(resumed)
+    assert gap(alone[0] / "uninterrupted-1.safetensors", resumed) < 1e-5
+
+
+def test_heads_that_do_not_divide_are_refused_with_sizes_that_do() -> None:
+    config = tiny_config()  # 4 heads, 2 of keys and values
+    for size in (1, 2, 4):
+        refuse_indivisible(config, size)
+    with pytest.raises(SpecError, match=r"size 3 does not divide .* use one of 1, 2, 4"):
+        refuse_indivisible(config, 3)
+    with pytest.raises(SpecError, match=r"learner_ranks 1 is no multiple of it"):
+        context_group(torch.device("cpu"), 1, 2)
+
+
+def test_a_spec_has_whole_groups() -> None:
+    ranks = {"placement": {"type": "ray", "learner_ranks": 6}}
+    spec = make_spec(learner={"context_parallel_size": 3}, **ranks)
+    assert isinstance(spec, RunSpec)
+    with pytest.raises(ValueError, match=r"placement\.learner_ranks is 6: set placement"):
+        make_spec(learner={"context_parallel_size": 4}, **ranks)

@@ -1,0 +1,1 @@
+"""Context parallelism: several ranks share the tokens of one stream."""
