@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 
 class UnknownShape(Exception):
@@ -157,7 +157,14 @@ TINY = ModelShape(
 """Both models shipped with Hillclimb."""
 
 
-FAMILIES: Mapping[str, Mapping[str, bool]] = {
+class FamilyFacts(TypedDict):
+    """Properties of a shape that follow from its `model_type`."""
+
+    has_head_norms: bool
+    has_projection_biases: bool
+
+
+FAMILIES: Mapping[str, FamilyFacts] = {
     "qwen3": {"has_head_norms": True, "has_projection_biases": False},
     "qwen3_moe": {"has_head_norms": True, "has_projection_biases": False},
     "qwen2": {"has_head_norms": False, "has_projection_biases": True},
