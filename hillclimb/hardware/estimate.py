@@ -179,6 +179,7 @@ class _Working:
             engines=engines,
             rollout_workers=spec.placement.rollout_workers,
             transport=self._transport,
+            kv_offload_gib=spec.engine.kv_offload_gib,
         )
 
     def _memory(self, machine: MachineMemory) -> tuple[Phase, ...]:
@@ -212,6 +213,9 @@ class _Working:
             self._why_indivisible_context(),
         )
         yield from (each for each in reasons if each is not None)
+        setting = self.spec.engine.cache_needs_gpu
+        if setting is not None and self.gpu is None:
+            yield f"{setting} needs a GPU, and {self.candidate.label} has none: leave it out"
 
     def _why_not_adapted(self) -> str | None:
         lora = self.spec.learner.lora

@@ -26,6 +26,14 @@ class EngineStats:
     loop_blocked_s: float = 0.0
     """Seconds for which the engine kept the event loop from running: deadlines of environments
     leave them out."""
+    num_cache_tokens: int = 0
+    """Size of the KV cache (tokens); 0 where no rollout ever has to wait for room in it."""
+    reserved_token_s: float = 0.0
+    """Tokens of the cache that rollouts have reserved, times the seconds of sampling."""
+    num_cache_waits: int = 0
+    """Turns that had to wait for room in the cache."""
+    cache_wait_s: float = 0.0
+    """Seconds of these waits, over all rollouts."""
 
 
 def sum_stats(parts: Sequence[EngineStats]) -> EngineStats:
@@ -37,6 +45,10 @@ def sum_stats(parts: Sequence[EngineStats]) -> EngineStats:
         busy_s=sum(part.busy_s for part in parts),
         num_attended_pairs=sum(part.num_attended_pairs for part in parts),
         loop_blocked_s=sum(part.loop_blocked_s for part in parts),
+        num_cache_tokens=sum(part.num_cache_tokens for part in parts),
+        reserved_token_s=sum(part.reserved_token_s for part in parts),
+        num_cache_waits=sum(part.num_cache_waits for part in parts),
+        cache_wait_s=sum(part.cache_wait_s for part in parts),
     )
 
 

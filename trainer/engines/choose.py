@@ -83,6 +83,9 @@ def why_not_vllm(config: CausalLMConfig) -> str | None:
 def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
     if torch.cuda.is_available() and not spec.experimental:
         raise SpecError("vLLM on a GPU was never run: set experimental to true to try it")
+    setting = spec.engine.cache_needs_gpu
+    if setting and not torch.cuda.is_available():
+        raise SpecError(f"{setting} needs a GPU, and this machine has none: leave it out")
     # Both engines take seconds to import (`hillclimb.process.lazy_imports`), and vLLM is not
     # installed everywhere.
     from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415
@@ -105,6 +108,8 @@ def _options(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> VllmOpti
         },
         kv_cache_gib=engine.kv_cache_gib,
         gpu_memory_utilization=engine.gpu_memory_utilization,
+        kv_cache_dtype=engine.kv_cache_dtype,
+        kv_offload_gib=engine.kv_offload_gib,
         tensor_parallel_size=engine.tensor_parallel_size,
         by_chunks=engine.is_direct,
         lora_rank=spec.learner.lora.rank
@@ -119,6 +124,7 @@ def _torch(spec: RunSpec, config: CausalLMConfig, weights: Weights) -> Engine:
     options = TorchEngineOptions(
         num_sessions=spec.environment.max_concurrent_rollouts,
         max_length=spec.rollout.max_sequence_length,
+        num_rollouts=spec.environment.max_concurrent_rollouts,
     )
     try:
         return TorchEngine(config, weights, options=options)

@@ -31,6 +31,7 @@ from hillclimb.environment.errors import (
 from hillclimb.environment.prompt import with_prompt_of
 from hillclimb.environment.task import Task
 from hillclimb.protocol.outcomes import StopReason
+from trainer.engines.admission import AdmitsRollouts, Claim
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, TrainerError
 from trainer.rollouts.chat.chat import Chat
@@ -62,6 +63,7 @@ class TurnSampling:
     session: str
     prefix_key: str
     top_p: float = 1.0
+    is_evaluation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class Episode:
         self._task = task
         self._tools: Sequence[ToolSpec] = ()
         self._limits = budget.limits
+        self._num_granted = 0
 
     async def run(self, draw: TurnSampling) -> tuple[Grade, StopReason]:
         """Run the episode to its end and grade it.
@@ -214,6 +217,7 @@ class Episode:
         )
         token_ids = tuple(self._transcript.token_ids)
         self._budget.refuse_late()
+        await self._be_admitted(draw, len(token_ids) + params.max_new_tokens)
         request = Request.to(self._engine)
         try:
             async with self._budget.policy(lambda: request.was_restarted):
@@ -227,6 +231,22 @@ class Episode:
         num_thinking = count_thinking_tokens(sample.token_ids, self._chat)
         self._transcript.append_sample(sample, num_thinking_tokens=num_thinking)
         return sample
+
+    async def _be_admitted(self, draw: TurnSampling, num_tokens: int) -> None:
+        """Wait until the engine's cache has room for `num_tokens` of this rollout."""
+        num_shared = self._transcript.prompt_length if draw.prefix_key else 0
+        num_own = num_tokens - num_shared
+        if num_own <= self._num_granted or not isinstance(self._engine, AdmitsRollouts):
+            return
+        claim = Claim(
+            session=draw.session,
+            group=draw.prefix_key,
+            num_shared=num_shared,
+            num_own=num_own,
+            is_evaluation=draw.is_evaluation,
+        )
+        with self._budget.queued():
+            self._num_granted = await self._engine.admit(claim)
 
     async def _sample_engine(
         self, token_ids: tuple[int, ...], params: SamplingParams, draw: TurnSampling

@@ -7,7 +7,8 @@ from typing import Literal
 
 Kind = Literal["reset", "call", "verification"]
 SpanKind = Literal["queue", "sample", "reset", "call", "verification"]
-"""`queue`: waiting for a slot of the environment's provider. `sample`: one turn of the policy."""
+"""`queue`: waiting for a slot of the environment's provider, or for room in the engine's cache.
+`sample`: one turn of the policy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,8 @@ class EngineMemory:
     @property
     def kv_bytes_per_token(self) -> float:
         """Bytes of the KV cache per token on this GPU."""
-        return self.shape.kv_bytes_per_token(self.dtype_bytes) / self.engine.tensor_parallel_size
+        size = 1 if self.engine.kv_cache_dtype == "fp8" else self.dtype_bytes
+        return self.shape.kv_bytes_per_token(size) / self.engine.tensor_parallel_size
 
     @property
     def cache_bytes(self) -> float:

@@ -44,6 +44,8 @@ class MachineMemory:
     engines: int
     rollout_workers: int
     transport: str
+    kv_offload_gib: int = 0
+    """Main memory for evicted parts of an engine's cache (GiB)."""
 
     def memory_phases(self) -> tuple[Phase, ...]:
         """Return the phases of the run; the largest one determines the required memory."""
@@ -97,10 +99,15 @@ class MachineMemory:
             f"{self.engines} engines x {each.engine:g} GiB + {self.ranks} ranks x {each.rank:g} GiB"
             f" + {self.rollout_workers} rollout workers x {each.rollout_worker:g} GiB, assumed"
         )
-        return (
+        terms = (
             Term("system", each.system * GIB, "assumed"),
             Term("processes", processes * GIB, how),
         )
+        if not self.kv_offload_gib:
+            return terms
+        offloaded = self.engines * self.kv_offload_gib
+        how = f"{self.engines} engines x {self.kv_offload_gib} GiB (engine.kv_offload_gib)"
+        return (*terms, Term("evicted parts of the caches", offloaded * GIB, how))
 
     def _offloaded(self) -> tuple[Term, ...]:
         """Return the state offloaded by `learner.cpu_offload`; without GPUs it is in the ranks'."""

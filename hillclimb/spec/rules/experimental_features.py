@@ -16,6 +16,10 @@ def experimental_features(spec: RunSections) -> Iterator[tuple[str, str]]:
     engine = spec.engine
     if engine.tensor_parallel_size > 1:
         yield "engine.tensor_parallel_size above 1", "set the size to 1"
+    if engine.kv_cache_dtype != "auto":
+        yield f"engine.kv_cache_dtype {engine.kv_cache_dtype}", "set it to auto"
+    if engine.kv_offload_gib:
+        yield "engine.kv_offload_gib above 0", "leave it out"
     if engine.weight_transport == "nccl":
         yield "engine.weight_transport nccl on GPUs", "set it to auto"
     if engine.weight_transport == "ipc":

@@ -30,12 +30,26 @@ class EngineSpec(Section):
     """Memory of vLLM's KV cache on a CPU (GiB)."""
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
     """Share of a GPU's memory for vLLM's weights and KV cache; read on GPUs only."""
+    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    """Precision of vLLM's KV cache on a GPU: `auto` that of `dtype`. `fp8` holds twice as many
+    tokens as bfloat16, and what is sampled is further from what the learner computes: set
+    `algorithm.off_policy_correction` with it."""
+    kv_offload_gib: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Main memory of each engine on GPUs for parts of the KV cache that the GPU evicts (GiB); 0:
+    evicted parts are computed again."""
     tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs per copy of the model (count); more than one was never run and needs
     `experimental: true`."""
     data_parallel_size: Annotated[int, Field(ge=1, le=256)] = 1
     """Copies of the engine, each in its own process with its own GPUs. Rollouts of one task stay on
     one copy, the one with the fewest unfinished rollouts when the first of them begins."""
+
+    @property
+    def cache_needs_gpu(self) -> str | None:
+        """Return the setting of the cache that works on a GPU alone, with its value; else None."""
+        if self.kv_cache_dtype != "auto":
+            return f"engine.kv_cache_dtype {self.kv_cache_dtype}"
+        return f"engine.kv_offload_gib {self.kv_offload_gib}" if self.kv_offload_gib else None
 
     @property
     def is_direct(self) -> bool:
@@ -78,4 +92,10 @@ class EngineSpec(Section):
     def _memory_is_read(self) -> Self:
         by_vllm = ("kv_cache_gib", "gpu_memory_utilization", "tensor_parallel_size")
         reject_unused(self, by_vllm, only=("type", "auto", "vllm"))
+        reject_unused(self, ("kv_cache_dtype", "kv_offload_gib"), only=("type", "vllm"))
+        if self.kv_cache_dtype == "fp8" and self.dtype != "bfloat16":
+            raise ValueError(
+                f"kv_cache_dtype fp8 is for models in bfloat16, and engine.dtype is {self.dtype}:"
+                " set that to bfloat16, or kv_cache_dtype to auto"
+            )
         return self

@@ -12,9 +12,10 @@ from hillclimb.hardware.model.published import KNOWN
 from hillclimb.hardware.plan import hardware_plan
 from hillclimb.spec.run import RunSpec
 from tests.fixtures.factories import make_spec
-from tests.hillclimb.hardware.rented import candidate, qwen3_8b, rented
+from tests.hillclimb.hardware.rented import QWEN3_8B, candidate, qwen3_8b, rented
 
 PARAMETERS = 8_190_735_360
+OFFLOAD = {"kv_offload_gib": 64}
 H100X4 = {"infra": "lambda", "accelerators": "H100:4"}
 COLOCATED = {
     "engine": {
@@ -277,3 +278,30 @@ def test_an_evaluation_needs_engines_alone() -> None:
     found = estimate(spec, candidate("H100:4"), 1)
     assert found.fits is True
     assert not any("learner" in line for line in found.lines)
+
+
+def test_a_cache_of_fp8_holds_twice_as_much() -> None:
+    def engine_of(**engine: object) -> EngineMemory:
+        spec = qwen3_8b(engine=engine)
+        return EngineMemory(
+            shape=KNOWN["Qwen3-8B"], engine=spec.engine, max_sequence_length=65_536,
+            max_concurrent=96, gpu_gib=79.0,
+        )  # fmt: skip
+
+    usual, small = engine_of(), engine_of(kv_cache_dtype="fp8")
+    assert usual.kv_bytes_per_token == 2 * 2 * 36 * 1024
+    assert small.kv_bytes_per_token == usual.kv_bytes_per_token / 2
+    assert small.full_sequences == pytest.approx(2 * usual.full_sequences)
+
+
+def test_evicted_parts_of_the_caches_are_in_main_memory() -> None:
+    without, held = (estimate(qwen3_8b(engine=each), candidate(), 1) for each in ({}, OFFLOAD))
+    assert held.memory_gib is not None
+    assert without.memory_gib is not None
+    assert held.memory_gib - without.memory_gib == pytest.approx(3 * 64)
+    assert any("3 engines x 64 GiB (engine.kv_offload_gib)" in line for line in held.lines)
+
+
+def test_a_machine_without_a_gpu_has_no_such_cache() -> None:
+    found = estimate(qwen3_8b(engine=OFFLOAD, model={"source": QWEN3_8B}), candidate(None), 1)
+    assert any("engine.kv_offload_gib 64 needs a GPU" in each for each in found.problems)

@@ -38,6 +38,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"engine": {"type": "torch", "kv_cache_gib": 64}},
         'kv_cache_gib is set, but it is read only where type is "auto" or "vllm"',
     ),
+    (
+        {"engine": {"type": "torch", "kv_cache_dtype": "fp8"}},
+        'kv_cache_dtype is set, but it is read only where type is "vllm"',
+    ),
+    (
+        {"engine": {"type": "vllm", "kv_cache_dtype": "fp8"}},
+        "kv_cache_dtype fp8 is for models in bfloat16, and engine.dtype is float32",
+    ),
+    (
+        {"engine": {"type": "vllm", "dtype": "bfloat16", "kv_cache_dtype": "fp8"}},
+        "engine.kv_cache_dtype fp8 was never run: set experimental to true",
+    ),
+    (
+        {"engine": {"type": "vllm", "kv_offload_gib": 64}},
+        "engine.kv_offload_gib above 0 was never run: set experimental to true",
+    ),
     ({"engine": {"type": "torch", "gpu_memory_utilization": 0.3}}, "leave gpu_memory_utilization"),
     (
         {"engine": {"type": "vllm", "weight_transport": "nccl"}},

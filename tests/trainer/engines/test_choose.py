@@ -149,3 +149,14 @@ async def test_weights_pass_through_the_chosen_place(
         return
     assert sync._directory.is_relative_to(SHARED_MEMORY) is SHARED_MEMORY.is_dir()
     assert sync._directory.name.startswith(f"{PREFIX}{os.getpid()}-")
+
+
+@pytest.mark.parametrize(("setting", "value"), [("kv_cache_dtype", "fp8"), ("kv_offload_gib", 8)])
+async def test_a_cache_for_gpus_is_refused_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: object
+) -> None:
+    monkeypatch.setattr(choose, "why_not_vllm", lambda _config: None)
+    engine = {"type": "vllm", "dtype": "bfloat16", setting: value}
+    run = ShortRun(tmp_path, engine=engine, experimental=True)
+    with pytest.raises(SpecError, match=f"engine.{setting} {value} needs a GPU"):
+        await run.train()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from trainer.engines.admission import Admission, Claim
 from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.torch.cache import Cache, Span
 from trainer.engines.torch.decoder import Decoder
@@ -48,6 +49,8 @@ class TorchEngineOptions:
     max_prefill_tokens: int = 2048
     """New prompt tokens computed in one step; a longer prompt takes several."""
     device: str = "cpu"
+    num_rollouts: int | None = None
+    """Most rollouts in flight at once; None: any number, which wait for a row before they begin."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -109,6 +112,13 @@ class TorchEngine:
                 device=self._device,
             )
         self._sessions = Sessions(self._options.num_sessions, has_states=self._states is not None)
+        rollouts = self._options.num_rollouts
+        # A session takes a whole row, however short it is; rows of prompts are apart.
+        self._admission = Admission(
+            self._options.num_sessions * self._max_length,
+            block=self._max_length,
+            most=None if rollouts is None else rollouts * self._max_length,
+        )
         self._version = 0
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
@@ -126,7 +136,7 @@ class TorchEngine:
 
     def stats(self) -> EngineStats:
         """Counters since start."""
-        return EngineStats(
+        stats = EngineStats(
             num_sampled_tokens=self._num_sampled,
             num_prefill_tokens=self._num_prefilled,
             num_cached_tokens=self._num_cached,
@@ -134,6 +144,11 @@ class TorchEngine:
             num_attended_pairs=self._num_pairs,
             loop_blocked_s=self._busy_s,
         )
+        return self._admission.add_to(stats)
+
+    async def admit(self, claim: Claim) -> int:
+        """See `AdmitsRollouts.admit`; the shared prompt needs no room in a session's row."""
+        return await self._admission.admit(replace(claim, num_shared=0))
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
@@ -157,17 +172,22 @@ class TorchEngine:
         )
         if any(each.session_name == session for each in self._waiting + self._running):
             # The caller died and retries: two requests would write keys and values to one row.
-            self.release(session)
+            self._drop(session)
         self._waiting.append(request)
         self._start()
         try:
-            return await request.future
+            with self._admission.sampling():
+                return await request.future
         except asyncio.CancelledError:
             self.release(session)
             raise
 
     def release(self, session: str) -> None:
         """Forget a session's cache; a request of it still in flight raises EngineError."""
+        self._drop(session)
+        self._admission.release(session)
+
+    def _drop(self, session: str) -> None:
         for requests in (self._waiting, self._running):
             for request in [each for each in requests if each.session_name == session]:
                 requests.remove(request)

@@ -34,6 +34,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from trainer.attempt.scratch import scratch_path
+from trainer.engines.admission import Admission, Claim
 from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, forks
@@ -110,6 +111,13 @@ class VllmEngine:
         except (RuntimeError, ValueError, OSError, EOFError) as fault:
             shutil.rmtree(self._sockets, ignore_errors=True)
             raise EngineError(f"vLLM did not start: {fault}") from fault
+        cache = self._llm.vllm_config.cache_config
+        self._admission = Admission(
+            # Without the block that vLLM keeps for itself.
+            (cache.kv_cache_size_tokens or 0) - cache.block_size,
+            block=cache.block_size,
+            most=options.num_sessions * options.max_length,
+        )
         self._max_length = options.max_length
         self._version = options.version
         self._is_ready = False
@@ -138,13 +146,18 @@ class VllmEngine:
     def stats(self) -> EngineStats:
         """Return the counters since start; `busy_s` are seconds with any request in flight."""
         running = time.perf_counter() - self._busy_since if self._in_flight else 0.0
-        return EngineStats(
+        stats = EngineStats(
             num_sampled_tokens=self._tokens["sampled"],
             num_prefill_tokens=self._tokens["prefill"],
             num_cached_tokens=self._tokens["cached"],
             busy_s=self._busy_s + running,
             num_attended_pairs=self._tokens["pairs"],
         )
+        return self._admission.add_to(stats)
+
+    async def admit(self, claim: Claim) -> int:
+        """See `AdmitsRollouts.admit`."""
+        return await self._admission.admit(claim)
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
@@ -161,7 +174,8 @@ class VllmEngine:
             )
         if prefix_key and session not in self._sessions:
             self._sessions.add(session)
-            await self._computed(prompt_ids, prefix_key)
+            with self._admission.sampling():
+                await self._computed(prompt_ids, prefix_key)
             if session not in self._sessions:
                 raise EngineError(f"session {session} was released")
         sampling = VllmSampling(
@@ -176,7 +190,8 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        output = await self._run(prompt_ids, sampling, session)
+        with self._admission.sampling():
+            output = await self._run(prompt_ids, sampling, session)
         completion = output.outputs[0]
         if completion.finish_reason == "abort":
             raise EngineError(f"session {session} was released")
@@ -191,6 +206,7 @@ class VllmEngine:
     def release(self, session: str) -> None:
         """Abort the session's requests; vLLM evicts its cache by itself."""
         self._sessions.discard(session)
+        self._admission.release(session)
         requests = self._forget(session)
         if requests:
             abort = asyncio.create_task(self._llm.abort(requests))

@@ -58,6 +58,9 @@ class VllmOptions:
     kv_cache_gib: int = 1
     """Memory of the cache on a CPU (GiB); on a GPU `gpu_memory_utilization` decides."""
     gpu_memory_utilization: float = 0.9
+    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    kv_offload_gib: int = 0
+    """Main memory for evicted parts of the cache (GiB)."""
     tensor_parallel_size: int = 1
     lora_rank: int | None = None
     """Rank of the adapters that `load_weights_file` gets; None where it gets whole weights."""
@@ -95,6 +98,8 @@ class VllmOptions:
             # computed whole, `VllmEngine` asks for more.
             "max_num_batched_tokens": max(MIN_BATCHED_TOKENS, self.num_sessions),
             "enable_prefix_caching": True,
+            "kv_cache_dtype": self.kv_cache_dtype,
+            "kv_offloading_size": float(self.kv_offload_gib) or None,
             # As sampled, temperature applied: the behaviour policy.
             "logprobs_mode": "processed_logprobs",
             "gpu_memory_utilization": self.gpu_memory_utilization,

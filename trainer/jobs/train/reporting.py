@@ -74,10 +74,24 @@ def _measures(result: RolloutResults) -> dict[str, list[Mapping[str, float]]]:
 
 
 def engine_metrics(before: EngineStats, after: EngineStats) -> Metrics:
-    """Return the tokens and busy seconds of the engines between two readings of their counters."""
-    return {
+    """Return tokens, busy seconds and waits of the engines between two readings of their counters.
+
+    Those of the cache are left out where it has room for every rollout.
+    """
+    busy_s = after.busy_s - before.busy_s
+    cache: Metrics = {}
+    if after.num_cache_tokens:
+        cache = {
+            "generate/num_cache_tokens": float(after.num_cache_tokens),
+            "generate/num_cache_waits": float(after.num_cache_waits - before.num_cache_waits),
+            "generate/cache_wait_s": after.cache_wait_s - before.cache_wait_s,
+        }
+    if after.num_cache_tokens and busy_s > 0.0:
+        reserved = after.reserved_token_s - before.reserved_token_s
+        cache["generate/avg_reserved_tokens"] = reserved / busy_s
+    return cache | {
         "generate/num_sampled_tokens": float(after.num_sampled_tokens - before.num_sampled_tokens),
         "generate/num_prefill_tokens": float(after.num_prefill_tokens - before.num_prefill_tokens),
         "generate/num_cached_tokens": float(after.num_cached_tokens - before.num_cached_tokens),
-        "timing/engine_busy": after.busy_s - before.busy_s,
+        "timing/engine_busy": busy_s,
     }

@@ -39,7 +39,8 @@ class RolloutClock:
     lost_s: float = 0.0
     """Time of the tries that failed by the environment's fault."""
     queued_s: float = 0.0
-    """Wait for a free environment or for an engine that restarts; charged to nobody."""
+    """Wait for a free environment, for room in the engine's cache, or for an engine that restarts;
+    charged to nobody."""
     began_at: float = field(default_factory=time.time)
     """When the rollout began (seconds since the epoch)."""
     spans: list[RolloutSpan] = field(default_factory=list)
@@ -125,6 +126,17 @@ class TimeBudget:
             yield
         finally:
             self._turn = None
+
+    @contextmanager
+    def queued(self) -> Iterator[None]:
+        """Charge the block, a wait for room in an engine's cache, to nobody."""
+        began = now()
+        try:
+            with self.clock.paused():
+                yield
+        finally:
+            if self._turn is not None:
+                self._turn.started += now() - began
 
     @asynccontextmanager
     async def policy(self, is_uncharged: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:

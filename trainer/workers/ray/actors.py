@@ -24,6 +24,7 @@ from hillclimb.environment.task import Task
 from hillclimb.process.lazy_imports import gc_paused_import
 from trainer.algo.sequences import Batch, SequenceValues
 from trainer.attempt.storage import raise_storage_full
+from trainer.engines.admission import UNLIMITED, AdmitsRollouts, Claim
 from trainer.engines.base import Engine, EngineStats
 from trainer.errors import EngineError
 from trainer.rollouts.request import Rollout, RolloutRequest
@@ -138,6 +139,12 @@ class EngineActor:
         with _exit_if_dead(engine):
             sample = await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
         return Reply((sample, engine.stats()), self._incarnation, self._up_s())
+
+    async def admit(self, claim: Claim) -> Reply[int]:
+        """See `AdmitsRollouts.admit`."""
+        engine = await self._engine()
+        granted = await engine.admit(claim) if isinstance(engine, AdmitsRollouts) else UNLIMITED
+        return Reply(granted, self._incarnation)
 
     @ray.method(concurrency_group=HEALTH_GROUP)
     async def health_check(self) -> float | None:

@@ -17,6 +17,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 
 from hillclimb.environment.task import Task
 from trainer.algo.sequences import Batch, SequenceValues
+from trainer.engines.admission import UNLIMITED, Claim
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
 from trainer.rollouts.request import Rollout, RolloutRequest
@@ -49,6 +50,7 @@ class RemoteEngine:
         self._tracker = RestartTracker(on_restart)
         self._cumulative, self._version = CumulativeStats(), 0
         self._ready_since = -math.inf
+        self._is_roomy = False
 
     def __reduce__(self) -> tuple[type[RemoteEngine], tuple[str]]:
         """Pickle the name alone; only the process that placed the workers reports restarts.
@@ -114,6 +116,20 @@ class RemoteEngine:
         self._note(reply.incarnation, stats)
         self._up_for(reply.up_s)
         return sample
+
+    async def admit(self, claim: Claim) -> int:
+        """See `AdmitsRollouts.admit`; an engine with room for every rollout is not asked again.
+
+        Raises:
+            EngineError: the session was released, or the process died more often than its limit.
+        """
+        if self._is_roomy:
+            return UNLIMITED
+        reply = await _answer(self._actor.admit.remote(claim), EngineError)
+        self._note(reply.incarnation)
+        granted: int = reply.value
+        self._is_roomy = granted == UNLIMITED
+        return granted
 
     def release(self, session: str) -> None:
         """Forget a session's cache."""

@@ -39,7 +39,8 @@ class CumulativeStats:
 
     def reset(self) -> None:
         """Begin a new incarnation."""
-        self._past, self._now = self.total, IDLE
+        # The size of the cache is no count: the next process has one of its own.
+        self._past, self._now = replace(self.total, num_cache_tokens=0), IDLE
 
     def update(self, stats: EngineStats) -> None:
         """Set the counters of the current incarnation; replies that arrive late are ignored."""

@@ -30,3 +30,13 @@ def test_float32_on_a_gpu_is_float32() -> None:
     rounded = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, dtype="bfloat16")
     assert exact.environment()["TRITON_F32_DEFAULT"] == "ieee"
     assert "TRITON_F32_DEFAULT" not in rounded.environment()
+
+
+def test_what_the_cache_is_made_of_reaches_vllm() -> None:
+    usual = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2).engine_arguments()
+    assert usual["kv_cache_dtype"] == "auto"
+    assert usual["kv_offloading_size"] is None
+    larger = VllmOptions(
+        model_dir=Path(), max_length=64, num_sessions=2, kv_cache_dtype="fp8", kv_offload_gib=64
+    ).engine_arguments()
+    assert (larger["kv_cache_dtype"], larger["kv_offloading_size"]) == ("fp8", 64.0)

@@ -20,11 +20,14 @@ from tests.trainer.fixtures.short_run import ShortRun
 from tests.trainer.rollouts.test_episode import roll
 from trainer.envs.choose import choose_provider
 from trainer.jobs.train.metrics import eval_metrics, rollout_metrics
+from trainer.jobs.train.reporting import engine_metrics
 from trainer.learners.update.summary import speed_metrics
 from trainer.rollouts.records.operations import latency_metrics
+from trainer.workers.ray.restarts import IDLE
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
 A_GPU, A_KNOWN_GPU = "a GPU", "a GPU whose peak is known"
+A_SMALL_CACHE = "a cache without room for all rollouts at full length"
 ENVS, K = ("booking", "github"), 2
 SAMPLED = {"name": "sampled", "temperature": 1.0, "n_samples_per_prompt": K}
 
@@ -146,7 +149,10 @@ def test_what_needs_a_setting_is_there_exactly_with_it(
 
 
 def test_every_condition_on_the_page_is_shown() -> None:
-    assert set(documented().values()) == {"", A_GPU, A_KNOWN_GPU, "a tool call", *ONLY_WITH}
+    assert set(documented().values()) == {
+        *("", A_GPU, A_KNOWN_GPU, A_SMALL_CACHE, "a tool call"),
+        *ONLY_WITH,
+    }
 
 
 async def test_a_tool_call_adds_what_the_page_says() -> None:
@@ -185,3 +191,19 @@ def test_a_gpu_adds_what_the_page_says() -> None:
     any_gpu, known = ({n for n, said in page if said == each} for each in (A_GPU, A_KNOWN_GPU))
     assert names(1, None) - names(0, None) == any_gpu
     assert names(1, 1e12) - names(1, None) == known
+
+
+def test_a_small_cache_adds_what_the_page_says() -> None:
+    before, roomy = IDLE, replace(IDLE, busy_s=2.0)
+    small = replace(
+        roomy, num_cache_tokens=100, reserved_token_s=160.0, num_cache_waits=3, cache_wait_s=4.5
+    )
+    added = engine_metrics(before, small).items() - engine_metrics(before, roomy).items()
+    assert dict(added) == {
+        "generate/num_cache_tokens": 100.0,
+        "generate/avg_reserved_tokens": 80.0,
+        "generate/num_cache_waits": 3.0,
+        "generate/cache_wait_s": 4.5,
+    }
+    page = documented().items()
+    assert dict(added).keys() == {name for name, said in page if said == A_SMALL_CACHE}
