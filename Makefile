@@ -27,7 +27,7 @@ CONTROL_LOCKS := $(addprefix requirements/,service.txt build.txt clouds.txt deve
 	@echo "setup: installing the control plane into .venv"
 	@$(CONTROL)/python $(PIP) --no-deps $(addprefix -r ,$(CONTROL_LOCKS)) 2>.venv/pip.log || { cat .venv/pip.log; exit 1; }
 	@$(CONTROL)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv/pip.log || { cat .venv/pip.log; exit 1; }
-	@$(CONTROL)/python -c "import api.app, worker.tasks, hillclimb.cli.commands" # stores their bytecode
+	@$(CONTROL)/python -c "import api.app, worker.tasks, hillclimb.cli.commands as cli; cli.complete()" # stores their bytecode
 	@touch $@
 
 .venv-trainer/.ready: requirements/trainer.txt pyproject.toml
