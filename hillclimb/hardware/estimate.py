@@ -16,6 +16,7 @@ from hillclimb.hardware.memory.learner import EXPORT, LearnerMemory
 from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from hillclimb.hardware.model.context_length import why_too_long
 from hillclimb.hardware.model.defaults import why_unsuited
+from hillclimb.hardware.model.experts import why_not_adapted
 from hillclimb.hardware.model.published import shape_of
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
@@ -101,6 +102,7 @@ class _Working:
             f"model: {count(self.shape.num_parameters)} parameters: {self.shape.num_layers} layers"
             f" of {count(self.shape.layer_parameters)}, and"
             f" {count(self.shape.root_parameters)} of embedding, head and norm",
+            *self._expert_lines(),
             *self._gpu_lines(),
             *_summed(f"memory of a node, most while {memory.name}", memory),
             *_summed("disk of a node", Phase(name="", terms=disk)),
@@ -113,6 +115,15 @@ class _Working:
             disk_gib=disk_gib,
             free_disk_gib=(disk_bytes - IMAGE_BYTES - ENVIRONMENT_BYTES) / GIB,
         )
+
+    def _expert_lines(self) -> Iterator[str]:
+        experts = self.shape.experts
+        if experts is not None:
+            yield (
+                f"  {experts.per_token} of {experts.num} experts compute a token: all are in"
+                f" memory, and a token is multiplied with"
+                f" {count(self.shape.active_parameters)} parameters"
+            )
 
     @property
     def _learns(self) -> bool:
@@ -196,8 +207,15 @@ class _Working:
         reasons = (
             why_too_long(self.spec, self.shape),
             why_indivisible(self.spec.engine, self.shape),
+            self._why_not_adapted(),
         )
         yield from (each for each in reasons if each is not None)
+
+    def _why_not_adapted(self) -> str | None:
+        lora = self.spec.learner.lora
+        if lora is None or self.shape.experts is None:
+            return None
+        return why_not_adapted(lora.target_modules)
 
     def _gpu_problems(self) -> Iterator[str]:
         if self.gpu is None:

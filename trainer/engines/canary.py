@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from hillclimb.hardware.model.shapes import ExpertShape
 from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 
 TOLERANCE = 1e-4
@@ -21,6 +22,7 @@ BFLOAT16_TOLERANCE = 0.3
 model, in which the canary's tokens have log-probs around -13."""
 
 NUM_CANARY_TOKENS = 32
+"""Of a model in which every token is multiplied with every weight."""
 
 
 class Scores(Protocol):
@@ -31,9 +33,21 @@ class Scores(Protocol):
         ...
 
 
-def canary_tokens(vocab_size: int) -> tuple[int, ...]:
-    """Fixed tokens spread over the vocabulary (a stride prime to most sizes), 32 of them."""
-    return tuple((7 + 7919 * index) % vocab_size for index in range(NUM_CANARY_TOKENS))
+def canary_tokens(vocab_size: int, count: int = NUM_CANARY_TOKENS) -> tuple[int, ...]:
+    """Fixed tokens spread over the vocabulary (a stride prime to most sizes)."""
+    return tuple((7 + 7919 * index) % vocab_size for index in range(count))
+
+
+def num_canary_tokens(experts: ExpertShape | None, *, max_length: int) -> int:
+    """Return how many tokens the canary scores; at most `max_length`.
+
+    With experts as many more as there are more of them than a token gets, so that an expert too
+    computes about 32 tokens: the canary says nothing of one that computed none.
+    """
+    if experts is None:
+        return NUM_CANARY_TOKENS
+    count = NUM_CANARY_TOKENS * experts.num // experts.per_token
+    return max(NUM_CANARY_TOKENS, min(count, max_length))
 
 
 def canary_tolerance(*dtypes: str) -> float:

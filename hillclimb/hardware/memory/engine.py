@@ -51,7 +51,7 @@ class EngineMemory:
         parts, size = self.engine.tensor_parallel_size, self.dtype_bytes
         number = self.shape.num_parameters
         tokens = max(self.max_concurrent, MIN_BATCHED_TOKENS)
-        width = 3 * size * (self.shape.hidden_size + self.shape.intermediate_size // parts)
+        width = 3 * size * (self.shape.hidden_size + self._mlp_width // parts)
         scores = 12 * self.max_concurrent * self.shape.vocab_size
         return (
             Term(
@@ -67,6 +67,15 @@ class EngineMemory:
             ),
             Term("CUDA's context and libraries", OVERHEAD_BYTES, "assumed"),
         )
+
+    @property
+    def _mlp_width(self) -> int:
+        """Numbers of a token between a layer's MLPs and the next: of experts each one's own."""
+        experts = self.shape.experts
+        if experts is None:
+            return self.shape.intermediate_size
+        # vLLM keeps input and output of every expert of a token (0.32, `fused_experts_impl`).
+        return experts.per_token * (experts.width + self.shape.hidden_size)
 
     @property
     def kv_bytes_per_token(self) -> float:
@@ -87,7 +96,7 @@ class EngineMemory:
         """
         if transport not in ("ipc", "nccl"):
             return 0.0
-        largest = self.dtype_bytes * self.shape.embedding_parameters
+        largest = self.dtype_bytes * self.shape.largest_tensor
         return max(MAX_CHUNK_BYTES, largest) + largest
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count
 from hillclimb.hardware.memory.engine import MAX_CHUNK_BYTES
+from hillclimb.hardware.memory.mlp import mlp_bytes_per_token, mlp_gradient_bytes_per_token
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
@@ -152,8 +153,8 @@ class LearnerMemory:
         compute in float32: input and output there (4 D + b D each, twice) and their result (b D);
         the same for queries and keys (4 + b per number, and b rotated; families without norms of
         heads keep what is rotated alone); values b U; attention's
-        output b W, again as the output projection's input, and 4 B per head; the MLP's gate, its
-        silu, up, and their product: 4 b I. In float32 the conversions make no copies of their own.
+        output b W, again as the output projection's input, and 4 B per head; and the MLP's
+        (`mlp.py`). In float32 the conversions make no copies of their own.
         """
         shape, size = self.shape, self.dtype_bytes
         width, kv = shape.query_width, shape.kv_width
@@ -161,17 +162,16 @@ class LearnerMemory:
         norms = 2 * (per_norm + size) * shape.hidden_size
         heads = (per_norm * shape.has_head_norms + size) * (width + kv) + size * kv
         attention = 2 * size * width + 4 * shape.num_heads
-        return norms + heads + attention + 4 * size * shape.intermediate_size
+        return norms + heads + attention + mlp_bytes_per_token(shape, size)
 
     @property
     def gradient_bytes_per_token(self) -> int:
         """Further bytes per token at the peak of a layer's backward pass.
 
-        The peak is in the MLP: gradients of the product, of silu's result and of up, less the
-        product itself, which is freed: 2 b I; and of the residual stream, with a margin: 3 b D.
+        The peak is in the MLP (`mlp.py`); and of the residual stream, with a margin: 3 b D.
         """
         size, shape = self.dtype_bytes, self.shape
-        return size * (2 * shape.intermediate_size + 3 * shape.hidden_size)
+        return mlp_gradient_bytes_per_token(shape, size) + 3 * size * shape.hidden_size
 
     def _layer(self) -> tuple[Term, ...]:
         tokens = self.tokens
@@ -261,7 +261,7 @@ class LearnerMemory:
 
     def _weight_export(self) -> tuple[Term, ...]:
         """Return the gathered tensor and the chunks of `trainer.learners.model.export`."""
-        largest = self.shape.embedding_parameters
+        largest = self.shape.largest_tensor
         whole = Term(
             "the largest tensor, whole, in float32", 4 * largest, f"4 B x {count(largest)}"
         )

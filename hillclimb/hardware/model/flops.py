@@ -10,11 +10,11 @@ def forward_flops(
 ) -> float:
     """Count the FLOPs of computing tokens once: a third of what training on them takes.
 
-    2 per token and parameter of the layers, 2 D V per token that the head is computed for, and
-    4 L Q H per pair of tokens of which one attends to the other.
+    2 per token and parameter of the layers (of experts a token's own), 2 D V per token that the
+    head is computed for, and 4 L Q H per pair of tokens of which one attends to the other.
     Source: Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), causal pairs only.
     """
-    body = shape.num_parameters - (1 if shape.is_tied else 2) * shape.embedding_parameters
+    body = shape.active_parameters - (1 if shape.is_tied else 2) * shape.embedding_parameters
     attention = 4.0 * shape.num_layers * shape.query_width
     dense = 2.0 * (body * num_tokens + shape.embedding_parameters * num_outputs)
     return dense + attention * num_pairs

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hillclimb.hardware.model.shapes import FAMILIES, TINY, ModelShape
+from hillclimb.hardware.model.shapes import FAMILIES, TINY, ExpertShape, ModelShape
 
 HUB = re.compile(r"hf:([\w.-]+/[\w.-]+)@[0-9a-f]{40}")
 _BUILTIN = "builtin:tiny-qwen3-"
@@ -24,6 +24,23 @@ def _qwen3(layers: int, hidden: int, intermediate: int, heads: int, *, tied: boo
         is_tied=tied,
         num_positions=40_960,
         **FAMILIES["qwen3"],
+    )
+
+
+def _qwen3_moe(layers: int, hidden: int, intermediate: int, heads: int, width: int) -> ModelShape:
+    """Return the shape of a Qwen3 with 128 experts in every layer, 8 of them for a token."""
+    return ModelShape(
+        num_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_heads=heads,
+        num_kv_heads=4,
+        head_dim=128,
+        vocab_size=151_936,
+        is_tied=False,
+        num_positions=40_960,
+        experts=ExpertShape(num=128, per_token=8, width=width, num_layers=layers),
+        **FAMILIES["qwen3_moe"],
     )
 
 
@@ -66,6 +83,8 @@ KNOWN: Mapping[str, ModelShape] = {
     "Qwen3-8B": _qwen3(36, 4096, 12_288, 32, tied=False),
     "Qwen3-14B": _qwen3(40, 5120, 17_408, 40, tied=False),
     "Qwen3-32B": _qwen3(64, 5120, 25_600, 64, tied=False),
+    "Qwen3-30B-A3B": _qwen3_moe(48, 2048, 6144, 32, 768),
+    "Qwen3-235B-A22B": _qwen3_moe(94, 4096, 12_288, 64, 1536),
     "Qwen2.5-0.5B": _qwen2(24, 896, 4864, (14, 2)),
     "Qwen2.5-1.5B": _qwen2(28, 1536, 8960, (12, 2)),
     "Qwen2.5-3B": _qwen2(36, 2048, 11_008, (16, 2)),
@@ -79,11 +98,13 @@ KNOWN: Mapping[str, ModelShape] = {
     "Llama-3.1-70B": _llama(80, 8192, 28_672, 64, tied=False),
     "Llama-3.3-70B": _llama(80, 8192, 28_672, 64, tied=False),
 }
-"""The dense models, by name without its organisation and without `-Instruct` or `-Base`."""
+"""By name without its organisation and without `-Instruct`, `-Thinking` or `-Base`."""
 BASE_POSITIONS = 32_768
 """Positions of Qwen3's Base models, which have the same shapes."""
 _ORGANISATIONS = ("Qwen/", "meta-llama/")
-_VARIANT = re.compile(r"-(Base|Instruct)$")
+_VARIANT = re.compile(r"-(Base|Instruct|Thinking)(-2507)?$")
+_LATER = "-2507"
+"""Versions of Qwen3 with positions of another number."""
 
 
 def hub_name(source: str) -> str | None:
@@ -104,6 +125,8 @@ def shape_of(source: str) -> ModelShape | None:
     shape = KNOWN.get(short)
     if shape is None:
         return None
+    if name.endswith(_LATER):
+        return replace(shape, num_positions=None)
     if shape.has_head_norms:
         return replace(shape, num_positions=BASE_POSITIONS) if name.endswith("-Base") else shape
     # Base models of Qwen2.5 have positions of several numbers: only their config says which.

@@ -1,7 +1,7 @@
 """Shapes of models for the estimate: layers, widths and parameter counts.
 
 Legend: L layers, D hidden size, I intermediate size, Q query heads, K key/value heads, H head size,
-V vocabulary.
+V vocabulary, E experts, J width of an expert.
 """
 
 from __future__ import annotations
@@ -16,8 +16,26 @@ class UnknownShape(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertShape:
+    """Experts of a model; all fields are counts."""
+
+    num: int
+    """Of a layer."""
+    per_token: int
+    """Experts that compute a token."""
+    width: int
+    """Of an expert's MLP."""
+    num_layers: int
+    """Layers that have experts; the others have a dense MLP."""
+
+    def parameters(self, hidden_size: int, *, num: int) -> int:
+        """Of a layer's router and `num` of its experts: E D + num 3 D J."""
+        return self.num * hidden_size + num * 3 * hidden_size * self.width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Shape of a dense decoder; all fields are counts."""
+    """Shape of a decoder; all fields are counts."""
 
     num_layers: int
     hidden_size: int
@@ -34,6 +52,8 @@ class ModelShape:
     """Queries and keys are normalised per head, as in Qwen3."""
     has_projection_biases: bool = False
     """Queries, keys and values have biases, as in Qwen2.5."""
+    experts: ExpertShape | None = None
+    """None: every layer has one MLP for all tokens."""
 
     @property
     def query_width(self) -> int:
@@ -47,21 +67,44 @@ class ModelShape:
 
     @property
     def layer_parameters(self) -> int:
-        """One layer: D Q H + 2 D K H + Q H D of attention, 3 D I of the MLP, 2 D of norms.
+        """The largest layer: what has no MLP, and 3 D I of the MLP or all of a layer's experts.
 
-        And 2 H of norms of heads, or Q H + 2 K H of biases, where a family has them. Source: the
-        decoder layers of Qwen3, Qwen2 and Llama in transformers 5.19.
+        Source: the decoder layers of Qwen3, Qwen3-MoE, Qwen2 and Llama in transformers 5.19.
+        """
+        return self._mixing_parameters + max(self._mlps(whole=True))
+
+    @property
+    def _mixing_parameters(self) -> int:
+        """A layer without its MLP: D Q H + 2 D K H + Q H D of attention, 2 D of norms.
+
+        And 2 H of norms of heads, or Q H + 2 K H of biases, where a family has them.
         """
         attention = 2 * self.hidden_size * (self.query_width + self.kv_width)
-        mlp = 3 * self.hidden_size * self.intermediate_size
         norms = 2 * self.hidden_size + 2 * self.head_dim * self.has_head_norms
         biases = (self.query_width + 2 * self.kv_width) * self.has_projection_biases
-        return attention + mlp + norms + biases
+        return attention + norms + biases
+
+    def _mlps(self, *, whole: bool) -> list[int]:
+        """Return the parameters of each layer's MLP: all that it has, or those of one token."""
+        experts = self.experts
+        dense = 3 * self.hidden_size * self.intermediate_size
+        if experts is None:
+            return [dense] * self.num_layers
+        num = experts.num if whole else experts.per_token
+        sparse = experts.parameters(self.hidden_size, num=num)
+        return [dense] * (self.num_layers - experts.num_layers) + [sparse] * experts.num_layers
 
     @property
     def embedding_parameters(self) -> int:
         """V x D; an untied head has as many."""
         return self.vocab_size * self.hidden_size
+
+    @property
+    def largest_tensor(self) -> int:
+        """Of the embedding, or of gate and up projections of a layer's experts: E 2 J D."""
+        experts = self.experts
+        stacked = 0 if experts is None else experts.num * 2 * experts.width * self.hidden_size
+        return max(self.embedding_parameters, stacked)
 
     @property
     def root_parameters(self) -> int:
@@ -71,7 +114,16 @@ class ModelShape:
     @property
     def num_parameters(self) -> int:
         """Number of parameters; tied ones count once."""
-        return self.num_layers * self.layer_parameters + self.root_parameters
+        return self._parameters(whole=True)
+
+    @property
+    def active_parameters(self) -> int:
+        """Those of them that one token needs: of experts only its own."""
+        return self._parameters(whole=False)
+
+    def _parameters(self, *, whole: bool) -> int:
+        mixing = self.num_layers * self._mixing_parameters
+        return mixing + sum(self._mlps(whole=whole)) + self.root_parameters
 
     def adapter_parameters(self, rank: int, modules: tuple[str, ...]) -> int:
         """Of LoRA: rank x (in + out) for each layer's targeted projections (arXiv:2106.09685)."""
@@ -107,10 +159,13 @@ TINY = ModelShape(
 
 FAMILIES: Mapping[str, Mapping[str, bool]] = {
     "qwen3": {"has_head_norms": True, "has_projection_biases": False},
+    "qwen3_moe": {"has_head_norms": True, "has_projection_biases": False},
     "qwen2": {"has_head_norms": False, "has_projection_biases": True},
     "llama": {"has_head_norms": False, "has_projection_biases": False},
 }
 """Properties of the families that are trained, by `model_type`."""
+SPARSE = ("qwen3_moe",)
+"""Families with experts."""
 
 
 def shape_of_config(config: Mapping[str, Any]) -> ModelShape:
@@ -142,7 +197,26 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape:
         num_positions=_count(config, "max_position_embeddings")
         if "max_position_embeddings" in config
         else None,
+        experts=_experts(config, num_layers) if config["model_type"] in SPARSE else None,
         **family,
+    )
+
+
+def _experts(config: Mapping[str, Any], num_layers: int) -> ExpertShape | None:
+    """Return the experts of a config of Qwen3-MoE, as transformers reads it."""
+    step, dense = config.get("decoder_sparse_step", 1), config.get("mlp_only_layers") or ()
+    sparse = [
+        index for index in range(num_layers) if index not in dense and (index + 1) % step == 0
+    ]
+    if not sparse:
+        return None
+    # transformers writes the number of experts under the name that other families have.
+    name = "num_experts" if "num_experts" in config else "num_local_experts"
+    return ExpertShape(
+        num=_count(config, name),
+        per_token=_count(config, "num_experts_per_tok"),
+        width=_count(config, "moe_intermediate_size"),
+        num_layers=len(sparse),
     )
 
 

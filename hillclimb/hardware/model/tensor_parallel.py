@@ -17,15 +17,27 @@ def why_indivisible(engine: EngineSpec, shape: ModelShape) -> str | None:
     others = ", ".join(str(each) for each in range(1, LARGEST + 1) if _divides(each, shape))
     return (
         f"engine.tensor_parallel_size {size} does not divide the model into equal parts (it has"
-        f" {shape.num_heads} attention heads, {shape.num_kv_heads} of keys and values, and an MLP"
-        f" {shape.intermediate_size} wide), as vLLM requires: use one of {others}"
+        f" {shape.num_heads} attention heads, {shape.num_kv_heads} of keys and values, and"
+        f" {_mlp(shape)}), as vLLM requires: use one of {others}"
     )
 
 
 def _divides(size: int, shape: ModelShape) -> bool:
-    """Tell whether a size divides heads and MLP; key/value heads are copied if there are fewer.
+    """Tell whether a size divides heads and MLPs; key/value heads are copied if there are fewer.
 
-    Source: vLLM 0.32, `ModelConfig.verify_with_parallel_config` and `Qwen3Attention`.
+    Every process has a part of each expert. Source: vLLM 0.32,
+    `ModelConfig.verify_with_parallel_config`, `Qwen3Attention` and `Qwen3MoeSparseMoeBlock`.
     """
     fewer, more = sorted((size, shape.num_kv_heads))
-    return shape.num_heads % size == shape.intermediate_size % size == more % fewer == 0
+    experts = shape.experts
+    widths = [] if experts is None else [experts.width]
+    if experts is None or experts.num_layers < shape.num_layers:
+        widths.append(shape.intermediate_size)
+    is_divided = all(each % size == 0 for each in (shape.num_heads, *widths))
+    return is_divided and more % fewer == 0 and (experts is None or size <= experts.num)
+
+
+def _mlp(shape: ModelShape) -> str:
+    if shape.experts is None:
+        return f"an MLP {shape.intermediate_size} wide"
+    return f"experts {shape.experts.width} wide"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hillclimb.hardware.model.published import hub_name
 
 _DENSE = "Qwen3 (0.6B to 32B), Qwen2.5 or Llama 3"
+_SPARSE = "Qwen3-30B-A3B or Qwen3-235B-A22B"
 _ELSEWHERE = "or a server of the Tinker protocol that has the model (docs/tinker.md)"
 
 
@@ -39,9 +40,12 @@ _RULES = (
         f"use a dense model such as {_DENSE}, {_ELSEWHERE}",
     ),
     _Rule(
-        re.compile(r"-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)|/Kimi-K|/GLM-4\.[5-9]"),
-        "it is a mixture of experts, which the learner does not compute yet",
-        f"use a dense model such as {_DENSE}, {_ELSEWHERE}",
+        re.compile(
+            r"/(?!Qwen3-(Coder-)?\d+B-A)\S*-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)"
+            r"|/Kimi-K|/GLM-4\.[5-9]"
+        ),
+        "it is a mixture of experts of a family that the learner does not compute yet",
+        f"use {_SPARSE}, a dense model such as {_DENSE}, {_ELSEWHERE}",
     ),
     _Rule(
         re.compile(

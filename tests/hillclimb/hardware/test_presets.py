@@ -15,6 +15,7 @@ from hillclimb.spec.run import RunSpec
 TINKER = "fleet-tinker-grpo"
 RENTED = (
     "openenv-fleet-grpo",
+    "qwen3-30b-a3b-8xh100",
     "qwen3-32b",
     "qwen3-32b-8xh100",
     "qwen3-8b",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hillclimb.hardware.model.published import KNOWN, shape_of
-from hillclimb.hardware.model.shapes import TINY, UnknownShape, shape_of_config
+from hillclimb.hardware.model.shapes import TINY, ExpertShape, UnknownShape, shape_of_config
 from tests.hillclimb.hardware.rented import QWEN3_8B
 
 ASSETS = Path(__file__).resolve().parents[3] / "assets"
@@ -30,6 +30,8 @@ def test_qwen3_8b_adds_up_by_hand() -> None:
         ("Qwen3-0.6B", 596_049_920),
         ("Qwen3-8B", 8_190_735_360),
         ("Qwen3-32B", 32_762_123_264),
+        ("Qwen3-30B-A3B", 30_532_122_624),
+        ("Qwen3-235B-A22B", 235_093_634_560),
         ("Qwen2.5-0.5B", 494_032_768),
         ("Qwen2.5-1.5B", 1_543_714_304),
         ("Qwen2.5-3B", 3_085_938_688),
@@ -45,6 +47,45 @@ def test_qwen3_8b_adds_up_by_hand() -> None:
 )
 def test_totals_are_those_of_the_published_files(name: str, published: int) -> None:
     assert KNOWN[name].num_parameters == published
+
+
+def test_of_experts_a_token_needs_only_its_own() -> None:
+    shape = KNOWN["Qwen3-30B-A3B"]
+    idle = 48 * (128 - 8) * 3 * 2048 * 768
+    assert shape.active_parameters == shape.num_parameters - idle
+    # What their names say: billions of parameters, and of those that a token activates.
+    for name in ("Qwen3-30B-A3B", "Qwen3-235B-A22B"):
+        held, active = (int(each.strip("AB")) for each in name.split("-")[1:])
+        assert int(KNOWN[name].num_parameters / 1e9) == held
+        assert int(KNOWN[name].active_parameters / 1e9) == active
+    assert shape.largest_tensor == 128 * 2 * 768 * 2048 > shape.embedding_parameters
+    assert KNOWN["Qwen3-8B"].active_parameters == KNOWN["Qwen3-8B"].num_parameters
+
+
+@pytest.mark.parametrize("name", ["num_experts", "num_local_experts"])
+def test_a_config_tells_which_layers_have_experts(name: str) -> None:
+    config = {
+        "model_type": "qwen3_moe",
+        "num_hidden_layers": 5,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "vocab_size": 512,
+        name: 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "decoder_sparse_step": 2,
+        "mlp_only_layers": [1],
+    }
+    shape = shape_of_config(config)
+    assert shape.experts == ExpertShape(num=8, per_token=2, width=32, num_layers=1)
+    attention = 2 * 64 * (128 + 64) + 2 * 64 + 2 * 32
+    dense, sparse = 3 * 64 * 96, 8 * 64 + 8 * 3 * 64 * 32
+    assert shape.num_parameters == 5 * attention + 4 * dense + sparse + 2 * 512 * 64 + 64
+    with pytest.raises(UnknownShape, match="moe_intermediate_size"):
+        shape_of_config(config | {"moe_intermediate_size": None})
 
 
 def test_a_cache_holds_keys_and_values_of_every_layer() -> None:
@@ -85,7 +126,9 @@ def test_a_source_tells_its_shape_or_does_not() -> None:
     base = replace(KNOWN["Qwen2.5-7B"], num_positions=None)
     assert shape_of(f"hf:Qwen/Qwen2.5-7B@{commit}") == base
     assert shape_of(f"hf:somebody/Qwen2.5-7B-Instruct@{commit}") is None
-    assert shape_of(QWEN3_8B.replace("Qwen3-8B", "Qwen3-30B-A3B")) is None
+    assert shape_of(QWEN3_8B.replace("Qwen3-8B", "Qwen3-30B-A3B")) is KNOWN["Qwen3-30B-A3B"]
+    later = shape_of(f"hf:Qwen/Qwen3-30B-A3B-Instruct-2507@{commit}")
+    assert later == replace(KNOWN["Qwen3-30B-A3B"], num_positions=None)
 
 
 @pytest.mark.parametrize("name", ["tiny-qwen3-a", "tiny-qwen3-b"])

@@ -35,13 +35,32 @@ def test_heads_that_do_not_divide_are_refused_with_sizes_that_do() -> None:
         ("Qwen3-14B", 5, False),  # 40 heads, 8 of keys and values
         ("Qwen3-14B", 40, False),  # an MLP of 17,408
         ("Qwen3-32B", 2, True),
+        ("Qwen3-30B-A3B", 8, True),  # 4 heads of keys and values are copied, experts are cut
+        ("Qwen3-30B-A3B", 32, True),
+        ("Qwen3-235B-A22B", 64, True),
+        ("Qwen3-30B-A3B", 64, False),  # 32 heads
     ],
 )
 def test_sizes_are_as_vllm_takes_them(model: str, size: int, is_cut: bool) -> None:
     engine = EngineSpec(type="vllm", tensor_parallel_size=size)
     assert (why_indivisible(engine, KNOWN[model]) is None) is is_cut
-    widths = replace(KNOWN[model], num_heads=size, num_kv_heads=1, intermediate_size=size)
+    widths = replace(
+        KNOWN[model], num_heads=size, num_kv_heads=1, intermediate_size=size, experts=None
+    )
     assert why_indivisible(engine, widths) is None
+
+
+def test_experts_are_cut_by_width_into_no_more_parts_than_there_are_experts() -> None:
+    shape = KNOWN["Qwen3-30B-A3B"]
+    assert shape.experts is not None
+    for changed in ({"width": 769}, {"num": 1, "per_token": 1}):
+        experts = replace(shape.experts, **changed)
+        engine = EngineSpec(type="vllm", tensor_parallel_size=2)
+        why = why_indivisible(engine, replace(shape, experts=experts))
+        assert why is not None
+        assert f"experts {experts.width} wide" in why
+    # Its dense MLP is of another width, which no layer has.
+    assert why_indivisible(engine, replace(shape, intermediate_size=1)) is None
 
 
 @pytest.mark.parametrize(("share", "fits"), [(1.0, False), (0.96, True)])

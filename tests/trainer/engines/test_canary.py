@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
+from hillclimb.hardware.model.shapes import shape_of_config
 from hillclimb.spec.training.learner import LearnerSpec
+from tests.trainer.fixtures.families import VOCAB as FAMILY_VOCAB
+from tests.trainer.fixtures.families import family_model
 from tests.trainer.fixtures.tiny import VOCAB, tiny_config, tiny_model
 from trainer.engines.canary import (
     NUM_CANARY_TOKENS,
     canary_gap,
     canary_tokens,
     canary_tolerance,
+    num_canary_tokens,
 )
-from trainer.engines.torch.engine import TorchEngine
+from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
 from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 from trainer.learners.inline import InlineLearner
 from trainer.learners.model.models import LearnerOptions
@@ -86,3 +92,40 @@ def test_canary_tokens_fit_every_vocabulary() -> None:
         tokens = canary_tokens(size)
         assert len(tokens) == NUM_CANARY_TOKENS
         assert all(0 <= token < size for token in tokens)
+
+
+class Fixed:
+    """A side that scored the tokens before."""
+
+    def __init__(self, scored: torch.Tensor) -> None:
+        self._scored = scored
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        assert len(token_ids) == len(self._scored) + 1
+        return self._scored
+
+
+async def test_with_experts_the_canary_scores_enough_tokens_for_nearly_all_of_them() -> None:
+    """Random routers are uneven: an expert without a token is left to the comparison of bits."""
+    model = family_model("qwen3_moe", num_experts=32, num_experts_per_tok=1)
+    experts = shape_of_config(model.config.to_dict()).experts
+    many = canary_tokens(FAMILY_VOCAB, num_canary_tokens(experts, max_length=400))
+    few = canary_tokens(FAMILY_VOCAB, num_canary_tokens(None, max_length=400))
+    assert (len(many), len(few)) == (400, 32)
+    options = TorchEngineOptions(num_sessions=1, max_length=512)
+    engine = TorchEngine(model.config, model.state_dict(), options=options)
+    learner = {len(each): Fixed(await engine.logprobs(each)) for each in (many, few)}
+    name = "model.layers.2.mlp.experts.down_proj"
+    weights, unnoticed = model.state_dict()[name], {400: 0, 32: 0}
+    for expert in range(32):
+        old = weights.clone()
+        old[expert] += 0.2 * torch.randn(old[expert].shape, generator=torch.manual_seed(expert))
+        await engine.update({name: old}, 1)
+        for tokens in (many, few):
+            try:
+                await canary_gap(engine, learner[len(tokens)], tokens)
+                unnoticed[len(tokens)] += 1
+            except WeightSyncMismatch:
+                pass
+    assert unnoticed[32] > 8 * unnoticed[400]
+    assert unnoticed[400] <= 2

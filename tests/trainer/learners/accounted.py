@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig
 
-from hillclimb.hardware.model.shapes import FAMILIES, ModelShape
+from hillclimb.hardware.model.shapes import FAMILIES, SPARSE, ExpertShape, ModelShape
 from hillclimb.spec.training.learner import LearnerSpec
 from tests.trainer.fixtures.forked import run_forked
 from trainer.inputs.model.families.family import CausalLMConfig
@@ -39,7 +39,18 @@ def config_of(shape: ModelShape) -> CausalLMConfig:
         "has_head_norms": shape.has_head_norms,
         "has_projection_biases": shape.has_projection_biases,
     }
-    (model_type,) = [name for name, each in FAMILIES.items() if each == properties]
+    (model_type,) = [
+        name
+        for name, each in FAMILIES.items()
+        if each == properties and (name in SPARSE) == (shape.experts is not None)
+    ]
+    experts: dict[str, object] = {}
+    if shape.experts is not None:
+        experts = {
+            "num_experts": shape.experts.num,
+            "num_experts_per_tok": shape.experts.per_token,
+            "moe_intermediate_size": shape.experts.width,
+        }
     config: CausalLMConfig = AutoConfig.for_model(
         model_type,
         hidden_size=shape.hidden_size,
@@ -52,6 +63,7 @@ def config_of(shape: ModelShape) -> CausalLMConfig:
         tie_word_embeddings=shape.is_tied,
         max_position_embeddings=131_072,
         rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        **experts,
     )
     return config
 
@@ -79,6 +91,8 @@ def main(arguments: Sequence[str]) -> int:
     """Print the peak of the passes that the argument describes."""
     job = json.loads(arguments[0])
     shape, learner = ModelShape(**job["shape"]), LearnerSpec.model_validate(job["learner"])
+    if shape.experts is not None:
+        shape = replace(shape, experts=ExpertShape(**job["shape"]["experts"]))
     with _rank_of(job["num_ranks"]) as ranks, FakeTensorMode() if job["fake"] else nullcontext():
         config = config_of(shape)
         model = family_of(config).model_class(config)

@@ -73,6 +73,13 @@ def test_the_learner_holds_sixteen_bytes_of_every_trained_parameter(lora: LoraSp
     assert held == 16 * number
 
 
+def cut(shape: ModelShape, *, layers: int) -> ModelShape:
+    """Return the shape with that many of its layers, all with experts."""
+    assert shape.experts is not None
+    experts = replace(shape.experts, num_layers=layers)
+    return replace(shape, num_layers=layers, experts=experts)
+
+
 CASES = {
     "a layer computed again": (replace(QWEN3_8B, num_layers=3), 65_536, {}),
     "the head's scores": (replace(QWEN3_8B, num_layers=1), 4096, {"logprob_chunk_tokens": 4096}),
@@ -83,6 +90,7 @@ CASES = {
     "float32": (replace(QWEN3_8B, num_layers=1), 16_384, {"policy_dtype": "float32"}),
     "tied": (replace(KNOWN["Qwen3-4B"], num_layers=2), 32_768, {}),
     "biases": (replace(KNOWN["Qwen2.5-7B"], num_layers=2), 32_768, {}),
+    "experts": (cut(KNOWN["Qwen3-30B-A3B"], layers=2), 65_536, {}),
     "no norms of heads": (
         replace(KNOWN["Llama-3.1-8B"], num_layers=3), 16_384, {"activation_checkpointing": False}
     ),

@@ -17,7 +17,7 @@ from hillclimb.protocol.rundir import QUALIFY, RESUME
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
 from trainer.attempt.startup import StartupPhases
-from trainer.engines.canary import canary_tokens
+from trainer.engines.canary import canary_tokens, num_canary_tokens
 from trainer.errors import CheckpointError
 from trainer.inputs.model.sources import WITHOUT_WEIGHTS, read_vocab_size
 from trainer.inputs.tasks.dataset import TaskSets
@@ -162,9 +162,13 @@ def _parts(
         max_infra_error_rate=spec.environment.max_infra_error_rate,
     )
     watchdog = engine_watchdog(context, workers, ran_before_s=_ran_before(context, inputs.saved))
+    shape = read_shape(factory.model_dir)
+    num_canary = num_canary_tokens(
+        None if shape is None else shape.experts, max_length=spec.rollout.max_sequence_length - 1
+    )
     meter = ComputeMeter(
         read=workers.engine_stats,
-        shape=read_shape(factory.model_dir),
+        shape=shape,
         is_overlapped=spec.schedule.max_staleness_steps > 0,
     )
     return TrainerParts(
@@ -185,7 +189,7 @@ def _parts(
         saver=_saver(context, workers, inputs),
         watchdog=watchdog,
         meter=meter,
-        canary_tokens=canary_tokens(factory.vocab_size),
+        canary_tokens=canary_tokens(factory.vocab_size, num_canary),
         prompts=prompt_preview(context, factory, (*tasks.train, *tasks.eval)),
     )
 
