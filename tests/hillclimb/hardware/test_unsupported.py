@@ -58,6 +58,7 @@ def test_what_is_trained_and_what_nobody_knows_is_let_through() -> None:
 def test_adapters_of_experts_are_refused_before_anything_is_rented() -> None:
     spec = preset("qwen3-30b-a3b-8xh100").spec
     spec["learner"] |= {"lora": {"rank": 16}, "cpu_offload": False}
+    spec["engine"]["weight_transport"] = "lora"
     plan = hardware_plan(RunSpec.model_validate(spec))
     assert plan is not None
     assert plan.refusal is not None
