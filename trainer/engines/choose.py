@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def choose_engine(
         SpecError: the engine is not installed, or its cache does not fit the memory.
         EngineError: the engine did not start.
     """
-    missing = why_not_vllm(config) if spec.engine.type != "torch" else None
+    missing = why_not_vllm(config, spec.engine.dtype) if spec.engine.type != "torch" else None
     if spec.engine.type == "torch" or (missing and spec.engine.type == "auto"):
         if spec.engine.dtype != "float32":
             raise SpecError(f"engine.dtype {spec.engine.dtype} needs vLLM, but {missing}")
@@ -61,8 +62,8 @@ def choose_engine(
     return ChosenEngine(engine=_vllm(spec, config, model_dir), name="vllm")
 
 
-def why_not_vllm(config: CausalLMConfig) -> str | None:
-    """Return the reason why vLLM cannot sample this model here; None when it can."""
+def why_not_vllm(config: CausalLMConfig, dtype: str) -> str | None:
+    """Return the reason why vLLM cannot sample this model here in `dtype`; None when it can."""
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed"
     try:
@@ -74,7 +75,7 @@ def why_not_vllm(config: CausalLMConfig) -> str | None:
         _log.warning("vLLM does not import", exc_info=fault)
         end_imports()
         return f"vLLM does not import: {fault}"
-    refused: str | None = engine.why_not(config)
+    refused: str | None = engine.why_not(config, dtype)
     if refused:
         end_imports()
     return refused
@@ -97,11 +98,15 @@ def _options(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> VllmOpti
     from trainer.inputs.model.families.registry import family_of  # noqa: PLC0415 - as above
 
     engine: EngineSpec = spec.engine
+    family = family_of(config)
+    raw = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
     return VllmOptions(
         model_dir=model_dir,
         max_length=spec.rollout.max_sequence_length,
         num_sessions=spec.environment.max_concurrent_rollouts,
-        architecture=family_of(config).architecture,
+        architecture=family.architecture,
+        has_linear_attention=family.has_linear_attention,
+        is_text_half="text_config" in raw,
         dtype=engine.dtype,
         positions={
             name: config.to_dict()[name] for name in ("rope_parameters", "max_position_embeddings")

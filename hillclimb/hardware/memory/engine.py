@@ -84,6 +84,12 @@ class EngineMemory:
         return self.shape.kv_bytes_per_token(size) / self.engine.tensor_parallel_size
 
     @property
+    def sequence_bytes(self) -> float:
+        """Bytes of one rollout of full length on this GPU: its tokens, and its states."""
+        states = self.shape.state_bytes(self.dtype_bytes) / self.engine.tensor_parallel_size
+        return self.kv_bytes_per_token * self.max_sequence_length + states
+
+    @property
     def cache_bytes(self) -> float:
         """Bytes left for the KV cache; negative if not even the weights fit."""
         return self.reserved_bytes - sum(term.num_bytes for term in self.fixed())
@@ -103,7 +109,7 @@ class EngineMemory:
     @property
     def full_sequences(self) -> float:
         """Number of rollouts of full length that fit the KV cache at once."""
-        return max(self.cache_bytes, 0.0) / (self.kv_bytes_per_token * self.max_sequence_length)
+        return max(self.cache_bytes, 0.0) / self.sequence_bytes
 
     @property
     def fits(self) -> bool:
@@ -117,9 +123,11 @@ class EngineMemory:
             f"{gib(max(self.cache_bytes, 0.0))} left for the cache: {gib(self.reserved_bytes)}"
             f" (engine.gpu_memory_utilization {share:g} of {self.gpu_gib:g} GiB) less the above"
         )
-        needed = self.kv_bytes_per_token * self.max_sequence_length
+        states = self.sequence_bytes - self.kv_bytes_per_token * self.max_sequence_length
+        of_states = f" + {gib(states)} of states, whatever its length" if states else ""
         sequence = (
-            f"{gib(needed)} for one rollout of full length: {self.max_sequence_length} tokens x"
-            f" {self.kv_bytes_per_token:g} B; the cache holds {self.full_sequences:.1f} of them"
+            f"{gib(self.sequence_bytes)} for one rollout of full length:"
+            f" {self.max_sequence_length} tokens x {self.kv_bytes_per_token:g} B{of_states}; the"
+            f" cache holds {self.full_sequences:.1f} of them"
         )
         return (*(term.line for term in self.fixed()), remaining, sequence)

@@ -13,6 +13,7 @@ from math import ceil
 
 from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count
 from hillclimb.hardware.memory.engine import MAX_CHUNK_BYTES
+from hillclimb.hardware.memory.linear import linear_bytes_per_token
 from hillclimb.hardware.memory.mlp import mlp_bytes_per_token, mlp_gradient_bytes_per_token
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.spec.training.algorithm import AlgorithmSpec
@@ -152,7 +153,13 @@ class LearnerMemory:
 
     @property
     def layer_bytes_per_token(self) -> int:
-        """Activations of one layer that its backward pass needs, per token.
+        """Activations of the largest layer that its backward pass needs, per token."""
+        linear = linear_bytes_per_token(self.shape, self.dtype_bytes)
+        return max(self._attention_bytes_per_token, linear)
+
+    @property
+    def _attention_bytes_per_token(self) -> int:
+        """Activations of one layer that attends, per token.
 
         Source: the saved tensors of transformers 5.19's `Qwen3DecoderLayer`, one by one. The norms
         compute in float32: input and output there (4 D + b D each, twice) and their result (b D);
@@ -169,7 +176,9 @@ class LearnerMemory:
         heads = (per_norm * shape.has_head_norms + size) * (width + kv) + size * kv
         copies = max(self.learner.context_parallel_size // shape.num_kv_heads, 1)
         heads += 2 * size * kv * (copies - 1)
-        attention = 2 * size * width + 4 * shape.num_heads
+        # Beside linear attention queries have gates: those, their sigmoid and the product.
+        gates = 0 if shape.linear is None else 3 * size * width
+        attention = 2 * size * width + 4 * shape.num_heads + gates
         return norms + heads + attention + mlp_bytes_per_token(shape, size)
 
     @property

@@ -14,7 +14,8 @@ def mlp_bytes_per_token(shape: ModelShape, size: int) -> int:
 
     Dense: gate, its silu, up, and their product: 4 b I. Experts (transformers 5.19,
     `grouped_mm_experts_forward`): the same of each of a token's experts, 4 b J, its input and its
-    output, 2 b D; the router's input and scores in float32, 4 D + 8 E.
+    output, 2 b D; the router's input and scores in float32, 4 D + 8 E; of a shared MLP as of a
+    dense one, and its gated output, 2 b D.
     """
     experts = shape.experts
     dense = 4 * size * shape.intermediate_size
@@ -22,6 +23,7 @@ def mlp_bytes_per_token(shape: ModelShape, size: int) -> int:
         return dense
     each = size * (4 * experts.width + 2 * shape.hidden_size) + 32
     sparse = experts.per_token * each + 4 * shape.hidden_size + 8 * experts.num
+    sparse += size * (4 * experts.shared_width + 2 * shape.hidden_size * bool(experts.shared_width))
     return sparse if experts.num_layers == shape.num_layers else max(dense, sparse)
 
 

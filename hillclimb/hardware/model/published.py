@@ -6,7 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hillclimb.hardware.model.shapes import FAMILIES, TINY, ExpertShape, ModelShape
+from hillclimb.hardware.model.shapes import (
+    FAMILIES,
+    TINY,
+    ExpertShape,
+    LinearShape,
+    ModelShape,
+)
 
 HUB = re.compile(r"hf:([\w.-]+/[\w.-]+)@[0-9a-f]{40}")
 _BUILTIN = "builtin:tiny-qwen3-"
@@ -42,6 +48,43 @@ def _qwen3_moe(layers: int, hidden: int, intermediate: int, heads: int, width: i
         experts=ExpertShape(num=128, per_token=8, width=width, num_layers=layers),
         **FAMILIES["qwen3_moe"],
     )
+
+
+def _qwen3_5(
+    layers: int, hidden: int, intermediate: int, heads: tuple[int, int], values: int, *, tied: bool
+) -> ModelShape:
+    """Return the shape of the text model of a Qwen3.5 or 3.6, `values` heads in its delta nets.
+
+    Sizes as public training recipes have them (slime and Miles, `scripts/models`), and heads of
+    delta nets by transformers' defaults; for 27B they give the 26.9e9 parameters of its name.
+    """
+    return ModelShape(
+        num_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_heads=heads[0],
+        num_kv_heads=heads[1],
+        head_dim=256,
+        vocab_size=248_320,
+        is_tied=tied,
+        num_positions=262_144,
+        linear=LinearShape(
+            num_layers=layers // 4 * 3,
+            key_heads=16,
+            value_heads=values,
+            key_dim=128,
+            value_dim=128,
+            width=4,
+        ),
+        **FAMILIES["qwen3_5_text"],
+    )
+
+
+_QWEN3_5_27B = _qwen3_5(64, 5120, 17_408, (24, 4), 48, tied=False)
+_QWEN3_5_35B_A3B = replace(
+    _qwen3_5(40, 2048, 0, (16, 2), 32, tied=False),
+    experts=ExpertShape(num=256, per_token=8, width=512, num_layers=40, shared_width=512),
+)
 
 
 def _qwen2(layers: int, hidden: int, intermediate: int, heads: tuple[int, int]) -> ModelShape:
@@ -85,6 +128,12 @@ KNOWN: Mapping[str, ModelShape] = {
     "Qwen3-32B": _qwen3(64, 5120, 25_600, 64, tied=False),
     "Qwen3-30B-A3B": _qwen3_moe(48, 2048, 6144, 32, 768),
     "Qwen3-235B-A22B": _qwen3_moe(94, 4096, 12_288, 64, 1536),
+    "Qwen3.5-4B": _qwen3_5(32, 2560, 9216, (16, 4), 32, tied=True),
+    "Qwen3.5-9B": _qwen3_5(32, 4096, 12_288, (16, 4), 32, tied=False),
+    "Qwen3.5-27B": _QWEN3_5_27B,
+    "Qwen3.6-27B": _QWEN3_5_27B,
+    "Qwen3.5-35B-A3B": _QWEN3_5_35B_A3B,
+    "Qwen3.6-35B-A3B": _QWEN3_5_35B_A3B,
     "Qwen2.5-0.5B": _qwen2(24, 896, 4864, (14, 2)),
     "Qwen2.5-1.5B": _qwen2(28, 1536, 8960, (12, 2)),
     "Qwen2.5-3B": _qwen2(36, 2048, 11_008, (16, 2)),
@@ -125,7 +174,7 @@ def shape_of(source: str) -> ModelShape | None:
     shape = KNOWN.get(short)
     if shape is None:
         return None
-    if name.endswith(_LATER):
+    if name.endswith(_LATER) or (shape.linear is not None and name.endswith("-Base")):
         return replace(shape, num_positions=None)
     if shape.has_head_norms:
         return replace(shape, num_positions=BASE_POSITIONS) if name.endswith("-Base") else shape

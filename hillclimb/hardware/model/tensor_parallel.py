@@ -26,11 +26,16 @@ def _divides(size: int, shape: ModelShape) -> bool:
     """Tell whether a size divides heads and MLPs; key/value heads are copied if there are fewer.
 
     Every process has a part of each expert. Source: vLLM 0.32,
-    `ModelConfig.verify_with_parallel_config`, `Qwen3Attention` and `Qwen3MoeSparseMoeBlock`.
+    `ModelConfig.verify_with_parallel_config`, `Qwen3Attention`, `Qwen3MoeSparseMoeBlock` and
+    `QwenGatedDeltaNetAttention`.
     """
     fewer, more = sorted((size, shape.num_kv_heads))
-    experts = shape.experts
+    experts, linear = shape.experts, shape.linear
     widths = [] if experts is None else [experts.width]
+    if experts is not None and experts.shared_width:
+        widths.append(experts.shared_width)
+    if linear is not None:
+        widths += [linear.key_heads, linear.value_heads]
     if experts is None or experts.num_layers < shape.num_layers:
         widths.append(shape.intermediate_size)
     is_divided = all(each % size == 0 for each in (shape.num_heads, *widths))
@@ -38,6 +43,7 @@ def _divides(size: int, shape: ModelShape) -> bool:
 
 
 def _mlp(shape: ModelShape) -> str:
+    linear = "" if shape.linear is None else f"{shape.linear.key_heads} of linear attention, "
     if shape.experts is None:
-        return f"an MLP {shape.intermediate_size} wide"
-    return f"experts {shape.experts.width} wide"
+        return f"{linear}an MLP {shape.intermediate_size} wide"
+    return f"{linear}experts {shape.experts.width} wide"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from hillclimb.hardware.model.published import hub_name
 
-_DENSE = "Qwen3 (0.6B to 32B), Qwen2.5 or Llama 3"
-_SPARSE = "Qwen3-30B-A3B or Qwen3-235B-A22B"
+_DENSE = "Qwen3 (0.6B to 32B), Qwen3.5 (4B to 27B), Qwen2.5 or Llama 3"
+_SPARSE = "Qwen3-30B-A3B, Qwen3-235B-A22B or Qwen3.5-35B-A3B"
 _ELSEWHERE = "or a server of the Tinker protocol that has the model (docs/tinker.md)"
 
 
@@ -35,13 +35,13 @@ _RULES = (
         f"use a text model such as {_DENSE}",
     ),
     _Rule(
-        re.compile(r"/Qwen3\.[5-9]|/Qwen3-(Coder-)?Next"),
-        "three of four of its layers have linear attention, which the learner does not compute yet",
+        re.compile(r"/Qwen3\.[7-9]|/Qwen3-(Coder-)?Next"),
+        "its layers of linear attention are not those of Qwen3.5, the only ones that were compared",
         f"use a dense model such as {_DENSE}, {_ELSEWHERE}",
     ),
     _Rule(
         re.compile(
-            r"/(?!Qwen3-(Coder-)?\d+B-A)\S*-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)"
+            r"/(?!Qwen3(\.[56])?-(Coder-)?\d+B-A)\S*-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)"
             r"|/Kimi-K|/GLM-4\.[5-9]"
         ),
         "it is a mixture of experts of a family that the learner does not compute yet",

@@ -88,6 +88,61 @@ def test_a_config_tells_which_layers_have_experts(name: str) -> None:
         shape_of_config(config | {"moe_intermediate_size": None})
 
 
+def test_qwen3_5_27b_adds_up_by_hand() -> None:
+    shape = KNOWN["Qwen3.5-27B"]
+    gates, keys_and_values, out = 2 * 5120 * 6144, 2 * 5120 * 1024, 6144 * 5120
+    attention = gates + keys_and_values + out + 2 * 256 + 2 * 5120
+    channels = 2 * 16 * 128 + 48 * 128
+    projections = 5120 * (channels + 6144 + 2 * 48) + 6144 * 5120
+    linear = projections + 4 * channels + 2 * 48 + 128 + 2 * 5120
+    mlp = 3 * 5120 * 17_408
+    layers = 16 * attention + 48 * linear + 64 * mlp
+    assert shape.num_parameters == layers + 2 * 248_320 * 5120 + 5120 == 26_895_998_464
+    # The largest layer is the one that FSDP holds whole.
+    assert shape.layer_parameters == linear + mlp > attention + mlp
+    assert shape.kv_bytes_per_token(2) == 2 * 16 * 4 * 256 * 2 == 65_536
+    assert shape.state_bytes(2) == 48 * (48 * 128 * 128 * 4 + 3 * channels * 2) == 153_944_064
+    assert KNOWN["Qwen3-8B"].state_bytes(2) == 0
+
+
+def test_of_qwen3_5_with_experts_a_token_needs_what_all_share_and_its_own() -> None:
+    shape = KNOWN["Qwen3.5-35B-A3B"]
+    assert (int(shape.num_parameters / 1e9), int(shape.active_parameters / 1e9)) == (34, 3)
+    idle = 40 * (256 - 8) * 3 * 2048 * 512
+    assert shape.num_parameters - shape.active_parameters == idle
+    assert shape.largest_tensor == 256 * 2 * 512 * 2048 > shape.embedding_parameters / 2
+
+
+def test_a_checkpoint_of_text_and_images_has_the_shape_of_its_text_model() -> None:
+    text = {
+        "model_type": "qwen3_5_text",
+        "num_hidden_layers": 8,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "vocab_size": 512,
+        "linear_num_key_heads": 1,
+        "linear_num_value_heads": 2,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 4,
+    }
+    shape = shape_of_config({"model_type": "qwen3_5", "text_config": text})
+    assert shape == shape_of_config(text)
+    assert shape.linear is not None
+    assert (shape.linear.num_layers, shape.num_attention_layers) == (6, 2)
+    kinds = ["full_attention"] * 7 + ["linear_attention"]
+    other = shape_of_config(text | {"layer_types": kinds})
+    assert other.num_attention_layers == 7
+    modules = ("q_proj", "out_proj", "in_proj_qkv", "up_proj")
+    own = 2 * (64 + 2 * 64) + 6 * (32 + 64) + 6 * (64 + 64) + 8 * (64 + 96)
+    assert shape.adapter_parameters(4, modules) == 4 * own
+    with pytest.raises(UnknownShape, match="linear_num_value_heads"):
+        shape_of_config(text | {"linear_num_value_heads": None})
+
+
 def test_a_cache_holds_keys_and_values_of_every_layer() -> None:
     assert KNOWN["Qwen3-8B"].kv_bytes_per_token(2) == 2 * 36 * 8 * 128 * 2 == 147_456
     # Measured (reference of the trainer): 1 GiB holds 262,144 tokens of such a model in float32.

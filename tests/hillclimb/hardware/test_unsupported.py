@@ -20,7 +20,7 @@ COMMIT = "0" * 40
         ("Qwen/Qwen2-57B-A14B-Instruct", "mixture of experts", "Qwen3-30B-A3B"),
         ("baidu/ERNIE-4.5-21B-A3B-PT", "mixture of experts", "Tinker"),
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", "linear attention", "dense model"),
-        ("Qwen/Qwen3.5-9B", "linear attention", "Tinker"),
+        ("Qwen/Qwen3.8-27B", "linear attention", "Qwen3.5 (4B to 27B)"),
         ("Qwen/Qwen3-VL-8B-Instruct", "images", "text model"),
         ("Qwen/Qwen2.5-VL-7B-Instruct", "images", "text model"),
         ("Qwen/Qwen3-8B-AWQ", "quantised", "made from"),
@@ -48,6 +48,7 @@ def test_what_is_trained_and_what_nobody_knows_is_let_through() -> None:
     names = [f"Qwen/{name}" for name in KNOWN if name.startswith("Qwen")]
     names += [f"meta-llama/{name}-Instruct" for name in KNOWN if name.startswith("Llama")]
     names += ["deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "somebody/agent-8b", "Qwen/QwQ-32B"]
+    names += ["Qwen/Qwen3.5-9B-Base", "Qwen/Qwen3.5-397B-A17B"]
     names += ["Qwen/Qwen3-Coder-30B-A3B-Instruct", "somebody/Qwen3-30B-A3B-tuned"]
     assert [name for name in names if why_unsupported(f"hf:{name}@{COMMIT}")] == []
     assert why_unsupported("builtin:tiny-qwen3-a") is None
@@ -57,6 +58,7 @@ def test_what_is_trained_and_what_nobody_knows_is_let_through() -> None:
 def test_adapters_of_experts_are_refused_before_anything_is_rented() -> None:
     spec = preset("qwen3-30b-a3b-8xh100").spec
     spec["learner"] |= {"lora": {"rank": 16}, "cpu_offload": False}
+    spec["engine"]["weight_transport"] = "lora"
     plan = hardware_plan(RunSpec.model_validate(spec))
     assert plan is not None
     assert plan.refusal is not None

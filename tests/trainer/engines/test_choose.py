@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import Qwen3Config
+from transformers import Qwen3_5TextConfig, Qwen3Config
 
 from hillclimb.protocol.events import RunWarning, TrainerStarted
 from hillclimb.spec.training.model import YarnSpec
@@ -45,7 +46,7 @@ class TakesAnyFile:
 
 @pytest.fixture
 def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "why_not_vllm", lambda _config: "vLLM is not installed")
+    monkeypatch.setattr(choose, "why_not_vllm", lambda *_: "vLLM is not installed")
 
 
 @pytest.mark.usefixtures("without_vllm")
@@ -90,15 +91,34 @@ def test_the_cpu_build_is_refused_beside_gpus(monkeypatch: pytest.MonkeyPatch) -
     if not vllm.current_platform.is_cpu():
         pytest.skip("this is no CPU build")
     config = Qwen3Config(head_dim=64)
-    assert vllm.why_not(config) is None
+    assert vllm.why_not(config, "float32") is None
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert "vLLM's CPU build, on a machine with GPUs" in vllm.why_not(config)
+    assert "vLLM's CPU build, on a machine with GPUs" in vllm.why_not(config, "float32")
+
+
+@pytest.mark.parametrize(
+    ("key_dim", "dtype", "sentence"),
+    [
+        (128, "bfloat16", None),
+        (128, "float32", "set engine.dtype to bfloat16, or engine.type to torch"),
+        (32, "bfloat16", "the model's are of 32 \\(keys\\) and 128 \\(values\\)"),
+    ],
+)
+def test_linear_attention_that_a_cpu_build_would_die_of_is_refused(
+    key_dim: int, dtype: str, sentence: str | None
+) -> None:
+    vllm = import_vllm()
+    if not vllm.current_platform.is_cpu():
+        pytest.skip("this is no CPU build")
+    refusal = vllm.why_not(Qwen3_5TextConfig(head_dim=64, linear_key_head_dim=key_dim), dtype)
+    assert (refusal is None) is (sentence is None)
+    assert re.search(sentence or "", refusal or "")
 
 
 async def test_torch_is_taken_without_asking_for_vllm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "why_not_vllm", lambda _config: pytest.fail("vLLM was looked for"))
+    monkeypatch.setattr(choose, "why_not_vllm", lambda *_: pytest.fail("vLLM was looked for"))
     run = ShortRun(tmp_path, engine={"type": "torch"})
     await run.finish_without_training(run.build())
     assert not run.events(RunWarning)
@@ -108,7 +128,7 @@ async def test_every_key_reaches_vllm(tmp_path: Path, monkeypatch: pytest.Monkey
     vllm = import_vllm()
     starting = Starting()
     monkeypatch.setattr(vllm, "VllmEngine", starting)
-    monkeypatch.setattr(vllm, "why_not", lambda _config: None)
+    monkeypatch.setattr(vllm, "why_not", lambda *_: None)
     engine = {
         "type": "vllm",
         "dtype": "bfloat16",
@@ -137,7 +157,7 @@ async def test_weights_pass_through_the_chosen_place(
 ) -> None:
     vllm = import_vllm()
     monkeypatch.setattr(vllm, "VllmEngine", TakesAnyFile)
-    monkeypatch.setattr(vllm, "why_not", lambda _config: None)
+    monkeypatch.setattr(vllm, "why_not", lambda *_: None)
     run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})
     timed = run.build()._parts.workers.weights
     run.journal.abandon()

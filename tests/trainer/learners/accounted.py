@@ -21,7 +21,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig
 
-from hillclimb.hardware.model.shapes import FAMILIES, SPARSE, ExpertShape, ModelShape
+from hillclimb.hardware.model.shapes import (
+    FAMILIES,
+    HYBRID,
+    SPARSE,
+    ExpertShape,
+    LinearShape,
+    ModelShape,
+)
 from hillclimb.spec.training.learner import LearnerSpec
 from tests.trainer.fixtures.forked import run_forked
 from trainer.inputs.model.families.family import CausalLMConfig
@@ -43,7 +50,9 @@ def config_of(shape: ModelShape) -> CausalLMConfig:
     (model_type,) = [
         name
         for name, each in FAMILIES.items()
-        if each == properties and (name in SPARSE) == (shape.experts is not None)
+        if each == properties
+        and (name in SPARSE) == (shape.experts is not None)
+        and (name in HYBRID) == (shape.linear is not None)
     ]
     experts: dict[str, object] = {}
     if shape.experts is not None:
@@ -51,6 +60,18 @@ def config_of(shape: ModelShape) -> CausalLMConfig:
             "num_experts": shape.experts.num,
             "num_experts_per_tok": shape.experts.per_token,
             "moe_intermediate_size": shape.experts.width,
+            "shared_expert_intermediate_size": shape.experts.shared_width,
+        }
+    rope: dict[str, object] = {"rope_type": "default", "rope_theta": 1_000_000.0}
+    linear: dict[str, object] = {}
+    if shape.linear is not None:
+        rope |= {"partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10]}
+        linear = {
+            "linear_num_key_heads": shape.linear.key_heads,
+            "linear_num_value_heads": shape.linear.value_heads,
+            "linear_key_head_dim": shape.linear.key_dim,
+            "linear_value_head_dim": shape.linear.value_dim,
+            "linear_conv_kernel_dim": shape.linear.width,
         }
     config: CausalLMConfig = AutoConfig.for_model(
         model_type,
@@ -63,8 +84,9 @@ def config_of(shape: ModelShape) -> CausalLMConfig:
         vocab_size=shape.vocab_size,
         tie_word_embeddings=shape.is_tied,
         max_position_embeddings=131_072,
-        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        rope_parameters=rope,
         **experts,
+        **linear,
     )
     return config
 
@@ -94,6 +116,8 @@ def main(arguments: Sequence[str]) -> int:
     shape, learner = ModelShape(**job["shape"]), LearnerSpec.model_validate(job["learner"])
     if shape.experts is not None:
         shape = replace(shape, experts=ExpertShape(**job["shape"]["experts"]))
+    if shape.linear is not None:
+        shape = replace(shape, linear=LinearShape(**job["shape"]["linear"]))
     world = _rank_of(job["num_ranks"], learner.context_parallel_size)
     with world as ranks, FakeTensorMode() if job["fake"] else nullcontext():
         config = config_of(shape)

@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from trainer.engines.torch.delta_net import DeltaNet, DeltaSizes, Recur
+from trainer.engines.torch.delta_net import DeltaNet, Recur
 from trainer.engines.torch.mlp import DenseMlp, ExpertMlp, Mlp, SharedMlp
 from trainer.errors import EngineError
+from trainer.inputs.model.families.delta_sizes import DeltaSizes
 from trainer.inputs.model.families.experts import ExpertLayout
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
 from trainer.inputs.model.families.registry import check_supported, experts_of, family_of

@@ -13,56 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 
 from trainer.engines.torch.cache import Span
 from trainer.inputs.model.families.delta_rule import DeltaInputs, delta_rule, delta_step
-from trainer.inputs.model.families.family import CausalLMConfig
-
-if TYPE_CHECKING:
-    from transformers import Qwen3_5TextConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaSizes:
-    """Sizes of the delta nets of a model; all counts."""
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    width: int
-    """Tokens that the convolution sees."""
-
-    @classmethod
-    def of(cls, config: CausalLMConfig) -> DeltaSizes:
-        """Read the sizes from a model's config."""
-        own = cast("Qwen3_5TextConfig", config)
-        return cls(
-            key_heads=own.linear_num_key_heads,
-            value_heads=own.linear_num_value_heads,
-            key_dim=own.linear_key_head_dim,
-            value_dim=own.linear_value_head_dim,
-            width=own.linear_conv_kernel_dim,
-        )
-
-    @property
-    def keys(self) -> int:
-        """G x K."""
-        return self.key_heads * self.key_dim
-
-    @property
-    def values(self) -> int:
-        """H x V."""
-        return self.value_heads * self.value_dim
-
-    @property
-    def channels(self) -> int:
-        """Queries, keys and values: E."""
-        return 2 * self.keys + self.values
+from trainer.inputs.model.families.delta_sizes import DeltaSizes
 
 
 class Recur(Protocol):

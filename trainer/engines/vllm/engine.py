@@ -39,7 +39,9 @@ from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
+from trainer.inputs.model.families.delta_sizes import DeltaSizes
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
+from trainer.inputs.model.families.registry import family_of
 from trainer.types import Sample, SamplingParams
 from trainer.weights.chunks import WeightChunk
 from trainer.weights.digests import WeightDigests
@@ -49,12 +51,16 @@ _ADAPTER, _ADAPTER_NUMBER = "policy", 1
 _POLL_S = 1.0
 """Seconds between two checks, during a long call, that vLLM's process is alive."""
 _SOCKETS = "hillclimb-vllm-"
+_LINEAR_HEAD = 128
+"""Size of a head of linear attention in published models, and the only one that was tried: with
+others a CPU build starts, and crashes at the first request."""
 
 
-def why_not(config: CausalLMConfig) -> str | None:
-    """Return the reason why this build of vLLM cannot run the model; None when it can.
+def why_not(config: CausalLMConfig, dtype: str) -> str | None:
+    """Return the reason why this build of vLLM cannot run the model in `dtype`; None when it can.
 
-    A CPU build starts with any head size, and then crashes at the first request.
+    A CPU build starts with any head size, and with linear attention in any precision, and then
+    crashes at the first request.
     """
     if not current_platform.is_cpu():
         return None
@@ -65,19 +71,36 @@ def why_not(config: CausalLMConfig) -> str | None:
         )
     sizes = CPUAttentionBackend.get_supported_head_sizes()
     size = head_dim(config)
-    if size in sizes:
-        return None
-    return f"vLLM on a CPU has no attention for heads of {size} (it has {sizes})"
+    if size not in sizes:
+        return f"vLLM on a CPU has no attention for heads of {size} (it has {sizes})"
+    return _why_not_linear(config, dtype) if family_of(config).has_linear_attention else None
+
+
+def _why_not_linear(config: CausalLMConfig, dtype: str) -> str | None:
+    delta = DeltaSizes.of(config)
+    if {delta.key_dim, delta.value_dim} != {_LINEAR_HEAD}:
+        return (
+            f"vLLM on a CPU has linear attention for heads of {_LINEAR_HEAD}, and the model's are"
+            f" of {delta.key_dim} (keys) and {delta.value_dim} (values)"
+        )
+    if dtype != "bfloat16":
+        return (
+            "vLLM on a CPU computes linear attention in bfloat16 alone: set engine.dtype to"
+            " bfloat16, or engine.type to torch, which is exact in float32"
+        )
+    return None
 
 
 def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
     """Arguments that depend on the build of vLLM; one for GPUs keeps its own defaults."""
     if not current_platform.is_cpu():
         return {}
-    return {
-        # vLLM caches whole blocks only: with a CPU build's 128 tokens a turn would mostly compute
-        # again what the turn before had computed.
-        "block_size": 32,
+    # With linear attention a block has to be as large as a state, so that vLLM chooses its size; it
+    # keeps states for a prefix only where prompts may be computed in parts, which crashes (below).
+    # Otherwise a block is small: vLLM caches whole ones only, and with a CPU build's 128 tokens a
+    # turn would mostly compute again what the turn before had computed.
+    cache = {"enable_prefix_caching": False} if options.has_linear_attention else {"block_size": 32}
+    return cache | {
         "enforce_eager": True,
         # vLLM 0.32 on a CPU crashes at a seeded request whose prompt is split over two steps: its
         # generators have no offset to rewind.
@@ -172,7 +195,8 @@ class VllmEngine:
                 f"a prompt of {len(prompt_ids)} tokens and {params.max_new_tokens} new ones do not"
                 f" fit the context of {self._max_length}"
             )
-        if prefix_key and session not in self._sessions:
+        is_cached = self.arguments["enable_prefix_caching"]
+        if prefix_key and is_cached and session not in self._sessions:
             self._sessions.add(session)
             with self._admission.sampling():
                 await self._computed(prompt_ids, prefix_key)

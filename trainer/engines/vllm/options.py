@@ -30,6 +30,8 @@ EXACT = {
     "TRITON_F32_DEFAULT": "ieee",
 }
 """Set too for an engine in float32."""
+TEXT_HALF = "HILLCLIMB_VLLM_TEXT_HALF"
+"""Variable that is set where the model is one of `trainer.engines.vllm.text_half`."""
 CPU_ENVIRONMENT = {
     # What vLLM compiles even in eager mode (how log-probs are picked) takes two seconds at an
     # engine's first request; later ones were as fast without it (measured).
@@ -52,6 +54,10 @@ class VllmOptions:
     """Version of the weights in `model_dir`."""
     architecture: str = "Qwen3ForCausalLM"
     """As `trainer.inputs.model.families` names the model's."""
+    has_linear_attention: bool = False
+    """Some layers have a state per sequence in place of keys and values per token."""
+    is_text_half: bool = False
+    """`model_dir` holds more than text, and the text model's config in a section of its own."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     positions: Mapping[str, JsonValue] = field(default_factory=dict)
     """As `trainer.inputs.model.rope.resolve_rope` has them; empty keeps the model's own."""
@@ -69,8 +75,10 @@ class VllmOptions:
 
     def environment(self) -> dict[str, str]:
         """Variables for the process that makes the engine."""
-        exact = EXACT if self.dtype == "float32" else {}
-        return ENVIRONMENT | exact | {"VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib)}
+        own = dict(EXACT) if self.dtype == "float32" else {}
+        if self.has_linear_attention:
+            own[TEXT_HALF] = "1"
+        return ENVIRONMENT | own | {"VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib)}
 
     def whole_prompts(self) -> dict[str, Any]:
         """Arguments with which vLLM computes every prompt in one pass."""
@@ -82,6 +90,7 @@ class VllmOptions:
     def engine_arguments(self) -> dict[str, Any]:
         """Keyword arguments of vLLM's `AsyncEngineArgs`."""
         adapters: dict[str, Any] = {}
+        positions = {"text_config": dict(self.positions)} if self.is_text_half else self.positions
         if self.lora_rank is not None:
             rank = next(rank for rank in _LORA_RANKS if rank >= self.lora_rank)
             adapters = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1}
@@ -89,7 +98,7 @@ class VllmOptions:
             "model": str(self.model_dir),
             # A config without `architectures` would be taken for a pooling model.
             "runner": "generate",
-            "hf_overrides": {"architectures": [self.architecture], **self.positions},
+            "hf_overrides": {"architectures": [self.architecture], **positions},
             "dtype": self.dtype,
             "max_model_len": self.max_length,
             "max_num_seqs": self.num_sessions,

@@ -9,17 +9,28 @@ import threading
 from multiprocessing.process import BaseProcess
 
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.models.registry import ModelRegistry
 
-from trainer.engines.vllm.options import CHUNK_TRANSFER, FILE_TRANSFER
+from trainer.engines.vllm.options import CHUNK_TRANSFER, FILE_TRANSFER, TEXT_HALF
+from trainer.engines.vllm.without_torchvision import import_image_processor
 
 _MODULE = "trainer.engines.vllm.transfer"
+_TEXT_HALVES = {
+    "Qwen3_5ForCausalLM": "trainer.engines.vllm.text_half:Qwen35TextHalf",
+    "Qwen3_5MoeForCausalLM": "trainer.engines.vllm.text_half:Qwen35MoeTextHalf",
+}
 
 
 def register() -> None:
     """Register our weight transfer, and make vLLM's processes exit with the one that started them.
 
-    vLLM calls it more than once in a process, and in the trainer's own, which has no such parent.
+    And, where the model is one, the text models of checkpoints of text and images. vLLM calls it
+    more than once in a process, and in the trainer's own, which has no such parent.
     """
+    if os.environ.get(TEXT_HALF) and _TEXT_HALVES.keys() - ModelRegistry.models.keys() == set():
+        import_image_processor()
+        for architecture, own in _TEXT_HALVES.items():
+            ModelRegistry.register_model(architecture, own)
     if FILE_TRANSFER in WeightTransferEngineFactory._registry:  # noqa: SLF001 - no public way to look it up
         return
     WeightTransferEngineFactory.register_engine(FILE_TRANSFER, _MODULE, "FileTransfer")

@@ -38,8 +38,8 @@ def why_no_kernels(device: torch.device) -> str | None:
     if device.type != "cuda" or importlib.util.find_spec(_KERNELS) is not None:
         return None
     return (
-        "models with linear attention need the package flash-linear-attention on a GPU, where the"
-        " rule in plain torch is many times slower: install it beside requirements/trainer-gpu.txt"
+        "models with linear attention need the package flash-linear-attention on a GPU, where plain"
+        " torch is many times slower: install the packages of requirements/trainer-gpu.txt"
     )
 
 

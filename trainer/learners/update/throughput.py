@@ -10,6 +10,7 @@ import resource
 import torch
 
 from hillclimb.hardware.gpus import flops_of_device
+from trainer.inputs.model.families.delta_sizes import DeltaSizes
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
 from trainer.inputs.model.families.registry import experts_of
 from trainer.learners.packing.packing import MicroBatch
@@ -29,7 +30,8 @@ def train_flops(
     6 P per token (the head's P: per action): 2 each for forward, gradient of the input and gradient
     of the weight; under adapters only they have the last, and the policy's own P count 4. And 12 L
     W per pair of tokens of which one attends to the other: forward 4, backward twice that. What
-    activation checkpointing computes again does not count. Of experts a token's own are in P.
+    activation checkpointing computes again does not count. Of experts a token's own are in P. L are
+    the layers that attend; one of linear attention takes 18 per token and number of its state.
     Source: Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), causal pairs only.
     """
     head = config.vocab_size * config.hidden_size
@@ -41,8 +43,9 @@ def train_flops(
         pairs += sum(n * prompt + n * (n + 1) / 2 for n in group.branch_lengths)
     tokens, actions = len(micro.token_ids_N), len(micro.targets_A)
     own = (4.0 if num_adapter_parameters else 6.0) * (body * tokens + head * actions)
-    attention = 12.0 * config.num_hidden_layers * _query_width(config)
-    return own + 6.0 * num_adapter_parameters * tokens + attention * pairs
+    attention = 12.0 * _num_attention_layers(config) * _query_width(config)
+    states = 18.0 * _state_numbers(config) * tokens
+    return own + 6.0 * num_adapter_parameters * tokens + attention * pairs + states
 
 
 def pair_cost(config: CausalLMConfig, *, num_parameters: int) -> float:
@@ -51,7 +54,8 @@ def pair_cost(config: CausalLMConfig, *, num_parameters: int) -> float:
     Of Qwen3-8B it is 1/24,000: at 24,000 tokens a sequence costs half as much again as its tokens.
     """
     body = _body_parameters(config, num_parameters)
-    return 12.0 * config.num_hidden_layers * _query_width(config) / (6.0 * body)
+    per_token = 6.0 * body + 18.0 * _state_numbers(config)
+    return 12.0 * _num_attention_layers(config) * _query_width(config) / per_token
 
 
 def _body_parameters(config: CausalLMConfig, num_parameters: int) -> int:
@@ -62,6 +66,23 @@ def _body_parameters(config: CausalLMConfig, num_parameters: int) -> int:
         per_layer = (layout.num - layout.per_token) * 3 * hidden * layout.width
         idle = len(layout.layers) * per_layer
     return num_parameters - _head_parameters(config) - idle
+
+
+def _num_attention_layers(config: CausalLMConfig) -> int:
+    return config.num_hidden_layers - _num_linear_layers(config)
+
+
+def _num_linear_layers(config: CausalLMConfig) -> int:
+    return list(getattr(config, "layer_types", None) or ()).count("linear_attention")
+
+
+def _state_numbers(config: CausalLMConfig) -> int:
+    """Return the numbers of all states of a sequence."""
+    num = _num_linear_layers(config)
+    if not num:
+        return 0
+    sizes = DeltaSizes.of(config)
+    return num * sizes.value_heads * sizes.key_dim * sizes.value_dim
 
 
 def _head_parameters(config: CausalLMConfig) -> int:
