@@ -126,16 +126,24 @@ class Decoder:
                 layer.norms.qk[self.num_heads :] = layer.norms.k_H
 
     def hidden(
-        self, token_ids_N: torch.Tensor, positions_N: torch.Tensor, attend: Attend
+        self,
+        token_ids_N: torch.Tensor,
+        positions_N: torch.Tensor,
+        attend: Attend,
+        routes_NLK: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Compute the final hidden states, [N, D], of packed tokens at `positions_N`."""
+        """Compute the final hidden states, [N, D], of packed tokens at `positions_N`.
+
+        The experts of each token are written into `routes_NLK` (L layers, K experts of a token).
+        """
         x = F.embedding(token_ids_N, self._embed_VD)
         cos, sin = self._cos[positions_N].unsqueeze(1), self._sin[positions_N].unsqueeze(1)
         for index, layer in enumerate(self._layers):
             q, k, v = self._project(layer, x, cos, sin)
             mixed = attend(index, q, k, v)
             x = x + F.linear(mixed.reshape(len(x), -1), layer.out)
-            x = x + layer.mlp(self._rms(x, layer.mlp_norm_D))
+            routes_NK = None if routes_NLK is None else routes_NLK[:, index]
+            x = x + layer.mlp(self._rms(x, layer.mlp_norm_D), routes_NK)
         return self._rms(x, self._norm_D)
 
     def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:

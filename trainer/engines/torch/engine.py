@@ -24,10 +24,11 @@ from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.torch.cache import Cache, Span
 from trainer.engines.torch.decoder import Decoder
 from trainer.engines.torch.drawing import draw
+from trainer.engines.torch.routes import RouteStore
 from trainer.engines.torch.sessions import CachedSession, Prefix, Sessions
 from trainer.errors import EngineError
 from trainer.inputs.model.families.family import CausalLMConfig
-from trainer.types import Sample, SamplingParams
+from trainer.types import Routes, Sample, SamplingParams
 from trainer.weights.digests import NOTHING, WeightDigests, tensor_digests
 
 _YIELDS_AFTER_A_FINISH = 8
@@ -47,6 +48,8 @@ class TorchEngineOptions:
     max_prefill_tokens: int = 2048
     """New prompt tokens computed in one step; a longer prompt takes several."""
     device: str = "cpu"
+    records_routes: bool = False
+    """Record the experts of every token, for requests with `routes_from`."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -99,6 +102,9 @@ class TorchEngine:
             head_dim=self._decoder.head_dim,
             device=self._device,
         )
+        self._routes: RouteStore | None = None
+        if self._options.records_routes:
+            self._routes = RouteStore(config, self._options.num_sessions, self._max_length)
         self._sessions = Sessions(self._options.num_sessions)
         self._version = 0
         self._waiting: list[_Request] = []
@@ -350,11 +356,16 @@ class TorchEngine:
             first = span.prefix_length + span.start
             positions.extend(range(first, first + span.length))
         token_ids = [token for _, tokens in (*decoding, *longer) for token in tokens]
-        return self._decoder.hidden(
+        routes = None if self._routes is None else self._routes.blank(len(token_ids), self._device)
+        hidden = self._decoder.hidden(
             torch.tensor(token_ids, device=self._device),
             torch.tensor(positions, device=self._device),
             self._cache.plan(decoding_spans, longer_spans),
+            routes,
         )
+        if self._routes is not None and routes is not None:
+            self._routes.record((*decoding_spans, *longer_spans), routes)
+        return hidden
 
     def _draw(self, ready: Sequence[_Request], hidden: torch.Tensor) -> int:
         positions = [len(request.prompt_ids) + len(request.token_ids) for request in ready]
@@ -384,8 +395,17 @@ class TorchEngine:
                     logprobs=tuple(request.logprobs),
                     stopped=stopped,
                     weight_versions=(self._version,) * len(request.token_ids),
+                    routes=self._routes_of(request),
                 )
             )
+
+    def _routes_of(self, request: _Request) -> Routes | None:
+        """Return the experts of the tokens from `routes_from` on that the cache holds."""
+        first, session = request.params.routes_from, request.session
+        if self._routes is None or first is None or session is None:
+            return None
+        num_computed = len(request.prompt_ids) + len(request.token_ids) - 1
+        return self._routes.read(session, num_computed)[first:]
 
 
 def _span(item: _Request | Prefix, length: int) -> Span:

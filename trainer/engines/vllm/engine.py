@@ -69,6 +69,17 @@ def why_not(config: CausalLMConfig) -> str | None:
     return f"vLLM on a CPU has no attention for heads of {size} (it has {sizes})"
 
 
+def why_no_routes() -> str | None:
+    """Return why this build of vLLM does not return the experts of each token; None if it does."""
+    if not current_platform.is_cpu():
+        return None
+    return (
+        "vLLM on a CPU does not return the experts of a token (its newer model runner does, and"
+        " needs Triton), which learner.routing_replay needs: set engine.type to torch, or leave"
+        " learner.routing_replay out"
+    )
+
+
 def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
     """Arguments that depend on the build of vLLM; one for GPUs keeps its own defaults."""
     if not current_platform.is_cpu():
@@ -175,6 +186,9 @@ class VllmEngine:
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            routed_experts_prompt_start=len(prompt_ids)
+            if params.routes_from is None
+            else params.routes_from,
         )
         output = await self._run(prompt_ids, sampling, session)
         completion = output.outputs[0]
@@ -186,6 +200,7 @@ class VllmEngine:
             logprobs=_logprobs(completion),
             stopped=completion.finish_reason == "stop",
             weight_versions=_versions(completion),
+            routes=None if params.routes_from is None else completion.routed_experts,
         )
 
     def release(self, session: str) -> None:

@@ -52,7 +52,8 @@ class PolicyModule(torch.nn.Module):
         device, dtype = micro.token_ids_N.device, self._computes_in
         layout = VarlenLayout.of(micro.prefix_groups, device) if has_varlen(device, dtype) else None
         if self.routers is not None:
-            self.routers.begin(counts=torch.is_grad_enabled() and not micro.is_empty)
+            counts = torch.is_grad_enabled() and not micro.is_empty
+            self.routers.begin(micro.routes_NLK, counts=counts)
         hidden_1ND = self.causal_lm.model(
             input_ids=micro.token_ids_N.unsqueeze(0),
             position_ids=micro.positions_N.unsqueeze(0),
