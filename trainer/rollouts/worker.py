@@ -265,6 +265,7 @@ class RolloutWorker:
             if request.n_samples_per_prompt > 1
             else "",
             is_evaluation=request.split == "eval",
+            returns_routes=request.returns_routes,
         )
 
 

@@ -91,6 +91,17 @@ def _why_not_linear(config: CausalLMConfig, dtype: str) -> str | None:
     return None
 
 
+def why_no_routes() -> str | None:
+    """Return why this build of vLLM does not return the experts of each token; None if it does."""
+    if not current_platform.is_cpu():
+        return None
+    return (
+        "vLLM on a CPU does not return the experts of a token (its newer model runner does, and"
+        " needs Triton), which learner.routing_replay needs: set engine.type to torch, or leave"
+        " learner.routing_replay out"
+    )
+
+
 def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
     """Arguments that depend on the build of vLLM; one for GPUs keeps its own defaults."""
     if not current_platform.is_cpu():
@@ -213,6 +224,9 @@ class VllmEngine:
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            routed_experts_prompt_start=len(prompt_ids)
+            if params.routes_from is None
+            else params.routes_from,
         )
         with self._admission.sampling():
             output = await self._run(prompt_ids, sampling, session)
@@ -225,6 +239,7 @@ class VllmEngine:
             logprobs=_logprobs(completion),
             stopped=completion.finish_reason == "stop",
             weight_versions=_versions(completion),
+            routes=None if params.routes_from is None else completion.routed_experts,
         )
 
     def release(self, session: str) -> None:
