@@ -25,6 +25,11 @@ SLACK = 0.05
 """Assumed, not measured: share of temporary memory that the allocator loses."""
 
 
+MOMENT_BYTES = {"float32": 8.0, "bfloat16": 4.0, "int8": 2.0 + 8 / 256}
+"""Of AdamW's two moments per parameter, by `learner.optimizer_moments`; codes have a scale per 256.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerMemory:
     """Memory of one rank of `num_ranks`; all properties are per rank."""
@@ -61,6 +66,11 @@ class LearnerMemory:
         return self.shape.adapter_parameters(lora.rank, lora.target_modules)
 
     @property
+    def moment_bytes(self) -> float:
+        """Bytes of both moments per trained parameter (`trainer.learners.update.moments`)."""
+        return MOMENT_BYTES[self.learner.optimizer_moments]
+
+    @property
     def has_reference(self) -> bool:
         """Tell whether a reference policy is loaded; adapters have the base model instead."""
         return self.algorithm.use_kl_loss and self.learner.lora is None
@@ -68,19 +78,22 @@ class LearnerMemory:
     def states(self) -> tuple[Term, ...]:
         """Return the persistent state on the GPU.
 
-        float32 weights, gradients and both moments, 4 B each, sharded over the ranks
-        (`torch.optim.AdamW` on FSDP2's shards); gradients stay until the next update begins.
+        float32 weights and gradients, 4 B each, and both moments, sharded over the ranks (AdamW on
+        FSDP2's shards); gradients stay until the next update begins.
         """
         return () if self.on_gpu and self.learner.cpu_offload else self.own_states()
 
     def own_states(self) -> tuple[Term, ...]:
         """Return the persistent state, on the GPU or (`learner.cpu_offload`) in main memory."""
-        per_rank = self.num_trained / self.num_ranks
+        per_rank, size = self.num_trained / self.num_ranks, 8 + self.moment_bytes
+        moments = self.learner.optimizer_moments
+        stored = "float32" if moments == "float32" else f"these in {moments}"
         terms = [
             Term(
-                "weights, gradients and Adam's two moments, float32",
-                16 * per_rank,
-                f"16 B x {count(self.num_trained)} trained parameters / {self.num_ranks} ranks",
+                f"weights, gradients and Adam's two moments, {stored}",
+                size * per_rank,
+                f"{size:g} B x {count(self.num_trained)} trained parameters / {self.num_ranks}"
+                " ranks",
             )
         ]
         if self.learner.lora is not None:
@@ -96,7 +109,8 @@ class LearnerMemory:
             self._phase("the head's scores", *self._head_scores()),
             self._phase("the head's gradient", *self._head_backward()),
             self._phase("reducing the gradients of embedding and head", *self._root_reduction()),
-            # The optimizer's step is one kernel per tensor and needs no memory of its own.
+            # The optimizer's step is one kernel per tensor and needs no memory of its own; with
+            # moments in fewer bits it takes less than a pass, for the part that is computed.
             self._phase(EXPORT, *self._weight_export()),
         )
 

@@ -47,6 +47,9 @@ class LearnerSpec(Section):
     cpu_offload: bool = False
     """Keep master weights, gradients and optimizer state in the machine's memory, and run the
     optimizer there: a GPU then holds only what the pass needs. Slower, with the same result."""
+    optimizer_moments: Literal["float32", "bfloat16", "int8"] = "float32"
+    """How AdamW's two moments are stored: in 8, 4 or 2 bytes per parameter together. They are
+    float32 while they are used (docs/training-mechanics.md)."""
     store_token_values: bool = True
     """Store the learner's log-prob and entropy of every token that it learns from beside the
     trajectories, for the page of tokens (docs/dashboard.md)."""
