@@ -156,8 +156,10 @@ class LearnerMemory:
         """Return the activations of all layers that the backward pass needs."""
         layers, tokens, size = self.shape.num_layers, self.tokens, self.dtype_bytes
         if self.learner.activation_checkpointing:
-            width = size * self.shape.hidden_size
+            width = size * self.shape.hidden_size + self.extra_bytes_per_token
             what = "each layer's input, kept for recomputation"
+            if self.extra_bytes_per_token:
+                what += f", and {self.learner.keep_activations}"
         else:
             width, what = self.layer_bytes_per_token, "activations of all layers"
         how = f"{layers} layers x {tokens} tokens x {width} B"
@@ -184,6 +186,23 @@ class LearnerMemory:
         heads += 2 * size * kv * (copies - 1)
         attention = 2 * size * width + 4 * shape.num_heads
         return norms + heads + attention + 4 * size * shape.intermediate_size
+
+    @property
+    def extra_bytes_per_token(self) -> int:
+        """Bytes of `learner.keep_activations` per token of a layer.
+
+        Of attention its output and 4 B per head; of the matrix products queries, keys and values,
+        the two projections back to D, gate and up (`trainer.learners.model.recompute`).
+        """
+        shape, size = self.shape, self.dtype_bytes
+        if self.learner.keep_activations == "none":
+            return 0
+        attention = size * shape.query_width + 4 * shape.num_heads
+        if self.learner.keep_activations == "attention":
+            return attention
+        widths = shape.query_width + 2 * shape.kv_width
+        widths += 2 * (shape.hidden_size + shape.intermediate_size)
+        return attention + size * widths
 
     @property
     def gradient_bytes_per_token(self) -> int:

@@ -88,15 +88,15 @@ def converted(state: State, parameter: torch.nn.Parameter, moments: Moments) -> 
 
     They may come from a checkpoint that stored them otherwise.
     """
-    wanted = _zeros(parameter, moments, on_device=False)
+    fresh = _zeros(parameter, moments, on_device=False)
     if not state or {key: each.dtype for key, each in state.items() if key != "step"} == {
-        key: each.dtype for key, each in wanted.items() if key != "step"
+        key: each.dtype for key, each in fresh.items() if key != "step"
     }:
         return state
-    old, new = ({key: local(each) for key, each in of.items()} for of in (state, wanted))
+    old, new = ({key: local(each) for key, each in of.items()} for of in (state, fresh))
     for key in (FIRST, SECOND):
         _store(new, key, _read(old, key), seed=0)
-    return wanted | {"step": state["step"]}
+    return fresh | {"step": state["step"]}
 
 
 def local(tensor: torch.Tensor | None) -> torch.Tensor:
