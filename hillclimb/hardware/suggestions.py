@@ -43,6 +43,8 @@ def _changes(
             "learner.activation_checkpointing true",
             _with(spec, "learner", activation_checkpointing=True),
         )
+    if learner.optimizer_moments != "int8":
+        yield "learner.optimizer_moments int8", _with(spec, "learner", optimizer_moments="int8")
     if not learner.cpu_offload:
         yield "learner.cpu_offload true", _with(spec, "learner", cpu_offload=True)
     yield from _shared_sequences(spec, candidate, num_nodes, shape)

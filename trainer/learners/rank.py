@@ -72,7 +72,13 @@ class LearnerRank:
         self._models: Models = build_models(model, self._options, self._ranks)
         spec = self._options.optimizer
         self._settings = settings_of(spec)
-        self._optimizer = make_optimizer(self._models.trained.values(), spec, self._ranks.device)
+        self._optimizer = make_optimizer(
+            self._models.trained.values(),
+            spec,
+            self._ranks.device,
+            moments=self._options.learner.optimizer_moments,
+            rank=self._ranks.rank,
+        )
         self._rates = RateSchedule(
             optimizer=spec,
             warmup_updates=self._options.lr_warmup_steps,

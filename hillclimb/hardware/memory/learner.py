@@ -27,6 +27,11 @@ SLACK = 0.05
 """Assumed, not measured: share of temporary memory that the allocator loses."""
 
 
+MOMENT_BYTES = {"float32": 8.0, "bfloat16": 4.0, "int8": 2.0 + 8 / 256}
+"""Of AdamW's two moments per parameter, by `learner.optimizer_moments`; codes have a scale per 256.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerMemory:
     """Memory of one rank of `num_ranks`; all properties are per rank."""
@@ -63,6 +68,11 @@ class LearnerMemory:
         return self.shape.adapter_parameters(lora.rank, lora.target_modules)
 
     @property
+    def moment_bytes(self) -> float:
+        """Bytes of both moments per trained parameter (`trainer.learners.update.moments`)."""
+        return MOMENT_BYTES[self.learner.optimizer_moments]
+
+    @property
     def has_reference(self) -> bool:
         """Tell whether a reference policy is loaded; adapters have the base model instead."""
         return self.algorithm.use_kl_loss and self.learner.lora is None
@@ -70,19 +80,22 @@ class LearnerMemory:
     def states(self) -> tuple[Term, ...]:
         """Return the persistent state on the GPU.
 
-        float32 weights, gradients and both moments, 4 B each, sharded over the ranks
-        (`torch.optim.AdamW` on FSDP2's shards); gradients stay until the next update begins.
+        float32 weights and gradients, 4 B each, and both moments, sharded over the ranks (AdamW on
+        FSDP2's shards); gradients stay until the next update begins.
         """
         return () if self.on_gpu and self.learner.cpu_offload else self.own_states()
 
     def own_states(self) -> tuple[Term, ...]:
         """Return the persistent state, on the GPU or (`learner.cpu_offload`) in main memory."""
-        per_rank = self.num_trained / self.num_ranks
+        per_rank, size = self.num_trained / self.num_ranks, 8 + self.moment_bytes
+        moments = self.learner.optimizer_moments
+        stored = "float32" if moments == "float32" else f"these in {moments}"
         terms = [
             Term(
-                "weights, gradients and Adam's two moments, float32",
-                16 * per_rank,
-                f"16 B x {count(self.num_trained)} trained parameters / {self.num_ranks} ranks",
+                f"weights, gradients and Adam's two moments, {stored}",
+                size * per_rank,
+                f"{size:g} B x {count(self.num_trained)} trained parameters / {self.num_ranks}"
+                " ranks",
             )
         ]
         if self.learner.lora is not None:
@@ -98,7 +111,8 @@ class LearnerMemory:
             self._phase("the head's scores", *self._head_scores()),
             self._phase("the head's gradient", *self._head_backward()),
             self._phase("reducing the gradients of embedding and head", *self._root_reduction()),
-            # The optimizer's step is one kernel per tensor and needs no memory of its own.
+            # The optimizer's step is one kernel per tensor and needs no memory of its own; with
+            # moments in fewer bits it takes less than a pass, for the part that is computed.
             self._phase(EXPORT, *self._weight_export()),
         )
 
@@ -144,8 +158,10 @@ class LearnerMemory:
         """Return the activations of all layers that the backward pass needs."""
         layers, tokens, size = self.shape.num_layers, self.tokens, self.dtype_bytes
         if self.learner.activation_checkpointing:
-            width = size * self.shape.hidden_size
+            width = size * self.shape.hidden_size + self.extra_bytes_per_token
             what = "each layer's input, kept for recomputation"
+            if self.extra_bytes_per_token:
+                what += f", and {self.learner.keep_activations}"
         else:
             width, what = self.layer_bytes_per_token, "activations of all layers"
         how = f"{layers} layers x {tokens} tokens x {width} B"
@@ -180,6 +196,23 @@ class LearnerMemory:
         gates = 0 if shape.linear is None else 3 * size * width
         attention = 2 * size * width + 4 * shape.num_heads + gates
         return norms + heads + attention + mlp_bytes_per_token(shape, size)
+
+    @property
+    def extra_bytes_per_token(self) -> int:
+        """Bytes of `learner.keep_activations` per token of a layer.
+
+        Of attention its output and 4 B per head; of the matrix products queries, keys and values,
+        the two projections back to D, gate and up (`trainer.learners.model.recompute`).
+        """
+        shape, size = self.shape, self.dtype_bytes
+        if self.learner.keep_activations == "none":
+            return 0
+        attention = size * shape.query_width + 4 * shape.num_heads
+        if self.learner.keep_activations == "attention":
+            return attention
+        widths = shape.query_width + 2 * shape.kv_width
+        widths += 2 * (shape.hidden_size + shape.intermediate_size)
+        return attention + size * widths
 
     @property
     def gradient_bytes_per_token(self) -> int:

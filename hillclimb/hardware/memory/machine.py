@@ -76,9 +76,10 @@ class MachineMemory:
         ]
         if self.ranks:
             trained = self.learner.num_trained
-            checkpoint = size * number + 12 * trained
+            state = 4 + self.learner.moment_bytes
+            checkpoint = size * number + state * trained
             how = (
-                f"2 x ({size} B x {count(number)} parameters of the policy + 12 B x"
+                f"2 x ({size} B x {count(number)} parameters of the policy + {state:g} B x"
                 f" {count(trained)} of master weights and moments): the newest, and the one being"
                 " written"
             )
@@ -150,6 +151,6 @@ class MachineMemory:
     def _copies(self) -> Term:
         """Return the copies of master weights and moments of all ranks in `dcp.async_save`."""
         trained, ranks = self.learner.num_trained, self.learner.num_ranks
-        share = self.ranks / ranks
-        how = f"12 B x {count(trained)} trained parameters x {self.ranks} of {ranks} ranks"
-        return Term("copies of the learner's state", 12 * trained * share, how)
+        share, size = self.ranks / ranks, 4 + self.learner.moment_bytes
+        how = f"{size:g} B x {count(trained)} trained parameters x {self.ranks} of {ranks} ranks"
+        return Term("copies of the learner's state", size * trained * share, how)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from hillclimb.spec.section import Section
+from hillclimb.spec.section import Section, reject_unused
 
 
 class LoraSpec(Section):
@@ -46,6 +46,9 @@ class LearnerSpec(Section):
     are float32 either way."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass instead of storing its activations."""
+    keep_activations: Literal["none", "attention", "matmuls"] = "none"
+    """Results that `activation_checkpointing` keeps all the same: those of attention, whose cost
+    grows with the square of the length, or of attention and all matrix products."""
     max_micro_tokens: Annotated[int, Field(ge=1, le=4_000_000)] = 4096
     """Packed tokens of one forward and backward pass of a rank; a single sequence may be longer."""
     context_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
@@ -66,6 +69,14 @@ class LearnerSpec(Section):
     routing_replay_gib: Annotated[float, Field(gt=0, le=1024)] = 8.0
     """Most memory for the choices of the rollouts that wait for their update (GiB); a run whose
     rollouts could need more is refused."""
+    optimizer_moments: Literal["float32", "bfloat16", "int8"] = "float32"
+    """How AdamW's two moments are stored: in 8, 4 or 2 bytes per parameter together. They are
+    float32 while they are used (docs/training-mechanics.md)."""
     store_token_values: bool = True
     """Store the learner's log-prob and entropy of every token that it learns from beside the
     trajectories, for the page of tokens (docs/dashboard.md)."""
+
+    @model_validator(mode="after")
+    def _keep_activations_is_read(self) -> Self:
+        reject_unused(self, ("keep_activations",), only=("activation_checkpointing", True))
+        return self

@@ -91,6 +91,10 @@ CASES: dict[str, tuple[ModelShape, int, dict[str, Any]]] = {
     "a sequence that four ranks share": (
         replace(QWEN3_8B, num_layers=3), 262_144, {"context_parallel_size": 4}
     ),
+    "attention kept": (replace(QWEN3_8B, num_layers=4), 65_536, {"keep_activations": "attention"}),
+    "matrix products kept": (
+        replace(QWEN3_8B, num_layers=6), 16_384, {"keep_activations": "matmuls"}
+    ),
     "with copies of keys and values": (
         replace(QWEN3_8B, num_layers=2, num_kv_heads=2), 65_536,
         {"context_parallel_size": 4, "activation_checkpointing": False},

@@ -218,6 +218,7 @@ def _shard(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModu
         ranks,
         dtype=options.dtype,
         recompute=options.learner.activation_checkpointing,
+        keep=options.learner.keep_activations,
         offload=options.learner.cpu_offload,
     )
 

@@ -77,7 +77,8 @@ class PolicyModule(torch.nn.Module):
             recurrent = RecurrentLayout.of(micro.prefix_groups, width, device)
         if self.routers is not None:
             counts = torch.is_grad_enabled() and not micro.is_empty
-            self.routers.begin(micro.routes_NLK, counts=counts)
+            routes = None if micro.routes_NLK is None else micro.routes_NLK[own]
+            self.routers.begin(routes, counts=counts)
         hidden_1ND = self.causal_lm.model(
             input_ids=micro.token_ids_N[own].unsqueeze(0),
             position_ids=micro.positions_N[own].unsqueeze(0),

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -28,6 +27,7 @@ from trainer.errors import LearnerError
 from trainer.learners.context.group import context_group
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.model.recurrent import DECAY, decays
+from trainer.learners.model.recompute import recomputed
 
 _T = TypeVar("_T")
 _WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.", f"{DECAY}.")
@@ -140,13 +140,14 @@ def shard(
     *,
     dtype: torch.dtype,
     recompute: bool = False,
+    keep: str = "none",
     offload: bool = False,
 ) -> PolicyModule:
     """Shard the policy over the ranks, in place: one group per layer, one for all else.
 
     `dtype` is that of forward and backward; gradients are added up in float32. `recompute` trades
-    the activations of each layer for a second forward pass. `offload` keeps the shards, their
-    gradients and so the optimizer in the machine's memory.
+    the activations of each layer, but for the results of `keep`, for a second forward pass.
+    `offload` keeps the shards, their gradients and so the optimizer in the machine's memory.
     """
     precision = MixedPrecisionPolicy(
         param_dtype=None if dtype is torch.float32 else dtype,
@@ -170,7 +171,7 @@ def shard(
     layers = policy.causal_lm.model.layers
     for index, layer in enumerate(layers):
         if recompute:
-            layers[index] = checkpoint_wrapper(layer)
+            layers[index] = recomputed(layer, keep)
         cut(layers[index], reshard_after_forward=regather)
     cut(policy, reshard_after_forward=False)
     for module in policy.modules():

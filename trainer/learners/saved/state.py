@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from trainer.errors import CheckpointError
 from trainer.learners.saved.pickled import PickledReader
 from trainer.learners.saved.tensors import METADATA, TensorReader, TensorWriter
+from trainer.learners.update.moments import converted, moments_of
 
 _WEIGHTS, _OPTIMIZER, _RNG, _COUNTERS = "weights", "optimizer", "torch_rng", "counters"
 _START, _ADAPTER = "start", "adapter"
@@ -126,11 +127,12 @@ def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
         # CheckpointException is torch's, of several ranks' faults, and no Exception.
         raise CheckpointError(f"cannot load {directory}: {fault}") from fault
     for name, weight in state.weights.items():
-        state.optimizer.state[weight] = {
+        stored = {
             key.rpartition("/")[2]: counted_at(value, weight, state.optimizer)
             for key, value in target.items()
             if key.startswith(f"{_OPTIMIZER}/{name}/")
         }
+        state.optimizer.state[weight] = converted(stored, weight, moments_of(state.optimizer))
     state.version, state.num_updates = target[_COUNTERS].tolist()
     torch.set_rng_state(target[_rng_key(saved, state.rank)])
 
@@ -168,9 +170,19 @@ def _targets(state: State, saved: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         section, _, name = key.partition("/")
         if section == _OPTIMIZER and isinstance(kind, TensorStorageMetadata):
             weight = state.weights[name.rpartition("/")[0]]
-            is_scalar = not kind.size
-            target[key] = torch.zeros(()) if is_scalar else torch.zeros_like(weight.detach())
+            target[key] = _room(kind, weight.detach())
     return target
+
+
+def _room(kind: TensorStorageMetadata, weight: torch.Tensor) -> torch.Tensor:
+    """Return a tensor to read the optimizer's state into, with the rows of its weight."""
+    if not kind.size:
+        return torch.zeros(())
+    if kind.size[:-1] != weight.shape[:-1] or kind.size[-1] > weight.shape[-1]:
+        raise ValueError("another architecture: the optimizer's state has another shape")
+    like = weight[..., : kind.size[-1]]
+    dtype = kind.properties.dtype
+    return torch.zeros_like(like, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 def _refuse_others(saved: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> None:

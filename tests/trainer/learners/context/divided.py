@@ -28,6 +28,7 @@ DEADLINE_S = 120.0
 SPEC = LearnerSpec(max_micro_tokens=60, logprob_chunk_tokens=16)
 CORRECTED = OffPolicyCorrectionSpec(tis_ratio_type="sequence", sequence_mask_metric="product")
 REFERENCE = {"use_kl_loss": True, "kl_loss_coef": 0.1}
+RECOMPUTED = {"activation_checkpointing": True, "keep_activations": "attention"}
 CASES: Mapping[str, LearnerOptions] = {
     name: LearnerOptions(learner=spec, algorithm=AlgorithmSpec.model_validate(algorithm))
     for name, spec, algorithm in (
@@ -43,7 +44,7 @@ CASES: Mapping[str, LearnerOptions] = {
             },
         ),
         ("adapters", SPEC.model_copy(update={"lora": LoraSpec(rank=4, alpha=8)}), REFERENCE),
-        ("recomputed", SPEC.model_copy(update={"activation_checkpointing": True}), {}),
+        ("recomputed", SPEC.model_copy(update=RECOMPUTED), {}),
     )
 }  # fmt: skip
 NUM_STEPS = 6

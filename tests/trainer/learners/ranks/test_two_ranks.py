@@ -27,6 +27,7 @@ from tests.trainer.learners.ranks.two_ranks import (
     train,
 )
 from tests.trainer.learners.recorded import batch
+from tests.trainer.learners.update.test_moments import learner
 from trainer.errors import CheckpointError
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
@@ -62,6 +63,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one.write_weights(path / "one.safetensors")
     one.save(path / "of_one")
     new_rank(options=ADAPTED).save(path / "adapted_of_one")
+    compact = learner("int8")
+    compact.step(batch())
+    compact.save(path / "compact_of_one")
     run_two_ranks(path)
     return path
 
@@ -157,6 +161,17 @@ def test_a_loss_over_sequences_and_other_policies_is_that_of_one_rank(played: Pa
             assert two[name] == pytest.approx(alone[name], rel=1e-4, abs=1e-5), (step, name)
     assert "policy/product_sequence_mask_masked_ratio" in expected[0]
     assert expected[-1]["loss/avg_kl"] > 0.0
+
+
+def test_moments_of_eight_bits_go_on_on_another_number_of_ranks(played: Path) -> None:
+    assert distance(played, "compact", "compact_resumed") == 0.0
+    one = learner("int8")
+    for source, steps in (("compact_of_one", 2), ("compact_of_two", 1)):
+        one.load(played / source)
+        for _ in range(steps):
+            one.step(batch())
+        one.write_weights(played / "compact_alone.safetensors")
+        assert distance(played, "compact", "compact_alone") < 1e-5
 
 
 def test_the_values_of_a_token_are_on_one_rank_and_those_of_one_alone(played: Path) -> None:

@@ -18,6 +18,7 @@ from tests.trainer.fixtures.families import family_model
 from tests.trainer.fixtures.forked import CONTEXT
 from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
+from tests.trainer.learners.update.test_moments import learner
 from trainer.algo.sequences import Batch
 from trainer.errors import CheckpointError, NonFiniteUpdate
 from trainer.learners.model.models import LearnerOptions
@@ -94,6 +95,7 @@ def _play(index: int, directory: str) -> None:
     _compare(world, path)
     _keep_values(world, path)
     _learn_experts(world, path)
+    _go_on_compactly(world, path)
     torch.distributed.destroy_process_group()
 
 
@@ -164,6 +166,20 @@ def _compare(world: RankGroup, path: Path) -> None:
     rank.write_weights(path / "compared.safetensors")
     if world.rank == 0:
         (path / "compared.json").write_text(json.dumps(metrics))
+
+
+def _go_on_compactly(world: RankGroup, path: Path) -> None:
+    """Moments of 8 bits, as one rank stored them and as these two do."""
+    rank = learner("int8", world=world)
+    rank.load(path / "compact_of_one")
+    rank.step(batch())
+    rank.save(path / "compact_of_two")
+    rank.step(batch())
+    rank.write_weights(path / "compact.safetensors")
+    rank = learner("int8", world=world)
+    rank.load(path / "compact_of_two")
+    rank.step(batch())
+    rank.write_weights(path / "compact_resumed.safetensors")
 
 
 def numbered(each: Batch) -> Batch:
