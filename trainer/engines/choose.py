@@ -19,6 +19,7 @@ from trainer.engines.base import Engine
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, end_imports
 from trainer.errors import SpecError
+from trainer.inputs.accepted_paths import gpu_versions, library_versions, require_accepted
 
 if TYPE_CHECKING:
     from trainer.inputs.model.families.family import CausalLMConfig
@@ -81,8 +82,16 @@ def why_not_vllm(config: CausalLMConfig) -> str | None:
 
 
 def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
-    if torch.cuda.is_available() and not spec.experimental:
-        raise SpecError("vLLM on a GPU was never run: set experimental to true to try it")
+    if torch.cuda.is_available():
+        present = gpu_versions() | library_versions("vllm")
+        require_accepted(
+            spec,
+            "gpu",
+            subject=present["gpu"],
+            present=present,
+            never="vLLM was never run on a GPU",
+            instead="hide the GPU (CUDA_VISIBLE_DEVICES=)",
+        )
     # Both engines take seconds to import (`hillclimb.process.lazy_imports`), and vLLM is not
     # installed everywhere.
     from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415
