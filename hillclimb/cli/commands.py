@@ -23,9 +23,11 @@ from hillclimb.cli.runs.submission import evaluate, fork, presets, submit
 from hillclimb.cli.stack import backups, demo, lifecycle
 from hillclimb.cli.studies import campaigns, experiments, exports, imports, issues
 from hillclimb.cli.tools import first_spec, fleet, migrate, session, slack, timeline, tinker
+from hillclimb.cli.tools.accept import commands as accept
 from hillclimb.cli.tools.environment import commands as environment
 
 __all__ = [
+    "accept",
     "agent_keys",
     "annotate",
     "artifacts",
