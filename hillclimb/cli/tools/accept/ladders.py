@@ -22,11 +22,13 @@ from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.payloads.projects.acceptance import AcceptancePayload
 
 MODULE = "trainer.jobs.acceptance"
+OPERATOR = "operator"
+"""Scope of a key that may store evidence."""
 Report = Callable[[CheckObservation], object]
 
 
 class LadderRefused(HillclimbError):
-    """The data plane cannot begin the ladder: a key or setting is missing."""
+    """The ladder cannot begin: a key, a scope or a setting is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,22 @@ def climb_in_service(
     return Climbed(target=target, observations=observations, acceptance=checks.acceptance)
 
 
+def require_operator(client: Client) -> None:
+    """Refuse a key that could not store the evidence, before anything is made or rented.
+
+    Raises:
+        LadderRefused: the key lacks the scope.
+    """
+    if OPERATOR not in client.access.whoami().scopes:
+        raise LadderRefused(
+            "evidence holds for the whole installation: use a key with the scope `operator`"
+            " (docs/access.md)"
+        )
+
+
 def climb_rounds(client: Client, ladder: RoundsLadder, target: Target, report: Report) -> Climbed:
     """Climb by a run of the service."""
+    require_operator(client)
     observations = asyncio.run(climb(ladder, Redactor.of(os.environ), report))
     if not observations[-1].passed:
         return Climbed(target=target, observations=observations, acceptance=None)
@@ -83,7 +99,7 @@ def climb_here(
         DataPlaneMissing: there is none here.
         LadderRefused: it lacks a key, or a setting.
     """
-    client.acceptance.list(target)  # a service that is away is noticed before anything is made
+    require_operator(client)
     observations, facts = _run([target, *as_flags(options)], report)
     if facts is None:
         return Climbed(target=target, observations=observations, acceptance=None)

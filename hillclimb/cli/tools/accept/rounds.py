@@ -174,12 +174,13 @@ class RoundsLadder:
         return f"{len(steps)} rounds, {updates:g} updates"
 
     def _look_at_grades(self) -> str:
-        outcomes = [row for each in self._events("step.completed") for row in each.data["outcomes"]]
-        evals = len(self._events("eval.completed"))
-        graded = sum(row.get("score") is not None for row in outcomes)
-        if not outcomes or graded < len(outcomes):
-            raise CheckFailed(f"{graded} of {len(outcomes)} rollouts were graded", SEE_LOG)
-        return f"{graded} rollouts graded, {evals} evaluations"
+        rates = [each.data["all"] for each in self._events("step.completed")]
+        rollouts = sum(int(each["num_rollouts"]) for each in rates)
+        graded = sum(int(each["n"]) for each in rates)
+        if not rollouts or graded < rollouts:
+            raise CheckFailed(f"{graded} of {rollouts} rollouts were graded", SEE_LOG)
+        passes = sum(int(each["passes"]) for each in rates)
+        return f"{graded} rollouts graded, {passes} passed"
 
     def _look_at_checkpoint(self) -> str:
         saved = [each for each in self._client.checkpoints(self._id).data if each.step == ROUNDS]

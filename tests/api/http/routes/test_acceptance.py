@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from moto.server import ThreadedMotoServer
 
 from api.admission.refusals.acceptance.store import present_versions
 from api.settings import Settings
@@ -18,6 +19,7 @@ from hillclimb.accept.targets import FACTS, Target
 from tests.api.http.conftest import READ_ONLY, STRANGER, bearer
 from tests.fixtures.factories import spec_body
 from tests.fixtures.fake_slack import CHANNEL, TEAM, TOKEN, Failure, FakeSlack, run_fake_slack
+from tests.hillclimb.blobs.servers import BUCKET, KEY, REGION, SECRET, make_client
 
 URL = "/v1/acceptance"
 ONLINE = {"tracking": {"wandb": {"mode": "online"}}}
@@ -160,6 +162,29 @@ async def test_only_operators_store_and_forget_and_the_audit_log_has_it(
     ours = [row for row in rows if "/v1/acceptance" in row["route"]]
     changes = [change["action"] for row in ours for change in row["changes"]]
     assert sorted(changes) == ["created", "deleted"]
+
+
+async def test_the_services_bucket_is_checked_and_recorded_without_its_settings(
+    client: httpx.AsyncClient, app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    address = f"http://{host}:{port}"
+    make_client(address).create_bucket(Bucket=BUCKET)
+    url = f"s3://{BUCKET}/runs?endpoint_url={address}&region={REGION}"
+    own = settings.model_copy(update={"blobs_url": url})
+    app.state.services = dataclasses.replace(app.state.services, settings=own)
+    try:
+        answer = (await client.post(f"{URL}/s3/checks", json={})).json()
+    finally:
+        server.stop()
+    assert [each["name"] for each in answer["observations"]] == list(FACTS["s3"].checks)
+    stored = answer["acceptance"]
+    assert (stored["subject"], stored["paths"]) == (f"s3://{BUCKET}/runs at {host}:{port}", [])
+    assert stored["versions"]["botocore"]
 
 
 @pytest.fixture

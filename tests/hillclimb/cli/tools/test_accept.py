@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from hillclimb.accept.targets import FACTS, TARGETS
+from hillclimb.cli.commands import main
 from hillclimb.cli.tools import data_plane
 from hillclimb.cli.tools.accept import ladders
 from tests.hillclimb.cli.conftest import Invoke, from_json
@@ -84,6 +86,19 @@ def test_a_ladder_that_cannot_begin_says_why(hc: Invoke, fleet_ladder: Path) -> 
     refused = hc("accept", "fleet", "--env", "booking", "--task", "t")
     assert refused.exit_code != 0
     assert "set FLEET_API_KEY" in refused.stderr
+
+
+def test_a_key_that_may_not_store_evidence_begins_nothing(
+    hc: Invoke, fleet_ladder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(fleet_ladder, checks("key", failed="key"))
+    created = from_json(hc("keys", "create", "reader", "--role", "member", "--json"))
+    monkeypatch.setenv("HILLCLIMB_API_KEY", created["secret"])
+    for arguments in (["fleet", "--env", "booking", "--task", "t"], ["gpu"]):
+        refused = CliRunner(mix_stderr=False).invoke(main, ["accept", *arguments])
+        assert refused.exit_code != 0
+        assert "scope `operator`" in refused.stderr
+        assert refused.stdout == ""
 
 
 def test_without_a_data_plane_the_way_to_one_is_named(
