@@ -32,7 +32,7 @@ from api.http.requests.services import open_services
 from api.http.routes import health, schemas
 from api.http.routes.access import audit, keys, members, projects
 from api.http.routes.agents import agent_keys, attempts, ingest, runners
-from api.http.routes.clusters import clouds, clusters, presets
+from api.http.routes.clusters import acceptance, clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
 from api.http.routes.projects import defaults, secrets, webhooks
 from api.http.routes.results import (
@@ -127,6 +127,7 @@ ROUTERS = (
     logs.router,
     clusters.router,
     clouds.router,
+    acceptance.router,
     exclusions.router,
     datasets.router,
     keys.router,

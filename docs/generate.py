@@ -23,6 +23,7 @@ from pydantic_core import PydanticUndefined
 from api.app import create_app
 from api.http.document.pages import sections
 from api.settings import Settings
+from hillclimb.accept.targets import FACTS, TARGETS, versions_that_matter
 from hillclimb.cli.commands import complete
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.imports.migration.skyrl_reasons import REASONS
@@ -32,6 +33,7 @@ from hillclimb.hardware.plan import hardware_plan
 from hillclimb.hardware.presets.presets import preset, presets
 from hillclimb.minifleet.catalog import APPS
 from hillclimb.minifleet.framework.app import App
+from hillclimb.protocol.payloads.projects.acceptance import AcceptancePayload
 from hillclimb.spec.documented import field_docstrings
 from hillclimb.spec.monitoring.old_metrics import EVAL, OLD_METRICS
 from hillclimb.spec.rules.old_names import HYDRA_KEYS, WORKFLOW_INPUTS, NewPlace
@@ -373,6 +375,52 @@ def sinks_page() -> str:
     return _between((DOCS / "sinks.md").read_text(), "old names", list(_old_metrics()))
 
 
+def verified_page() -> str:
+    """Return the page of verified paths with the evidence that is part of the repository."""
+    return _between((DOCS / "verified.md").read_text(), "evidence", list(_evidence()))
+
+
+def _evidence() -> Iterator[str]:
+    """Yield a table of the files in `docs/verified/`: lists of evidence as the command prints."""
+    rows = [
+        AcceptancePayload.model_validate(each)
+        for path in sorted((DOCS / "verified").glob("*.json"))
+        for each in json.loads(path.read_text())["data"]
+    ]
+    if not rows:
+        yield "There is none yet."
+        return
+    yield from ("| target | of | lifts there | seen | versions |", "|---|---|---|---|---|")
+    for row in rows:
+        seen = "; ".join(f"{each.name}: {each.seen}" for each in row.observations)
+        versions = ", ".join(f"{name} {number}" for name, number in sorted(row.versions.items()))
+        cells = (row.target, row.subject, ", ".join(row.paths) or "–", seen, versions)
+        yield "| " + " | ".join(_cell(each) for each in cells) + " |"
+
+
+def accept_page() -> str:
+    """Return the page of acceptance with its table of targets made from the code."""
+    return _between((DOCS / "accept.md").read_text(), "targets", list(_targets()))
+
+
+def _targets() -> Iterator[str]:
+    yield from (
+        "| target | checks | needs | costs | lifts | void when one changes |",
+        "|---|---|---|---|---|---|",
+    )
+    for name in TARGETS:
+        facts = FACTS[name]
+        cells = (
+            f"`{name}`",
+            f"{facts.about}: {', '.join(facts.checks)}",
+            facts.needs,
+            facts.cost,
+            ", ".join(facts.lifts) or "nothing: recorded",
+            ", ".join(versions_that_matter(name)),
+        )
+        yield "| " + " | ".join(_cell(each) for each in cells) + " |"
+
+
 def _old_metrics() -> Iterator[str]:
     yield from ("| old name | name of today | |", "|---|---|---|")
     same = [each for each in OLD_METRICS if each.ours == each.old]
@@ -457,6 +505,8 @@ def pages() -> dict[Path, str]:
         DOCS / "clusters.md": clusters_page(),
         DOCS / "migrating.md": migrating_page(),
         DOCS / "sinks.md": sinks_page(),
+        DOCS / "accept.md": accept_page(),
+        DOCS / "verified.md": verified_page(),
         ROOT / "README.md": readme(),
         ROOT / "benchmarks" / "trainer" / "README.md": trainer_benchmarks(),
         ROOT / "benchmarks" / "envs" / "README.md": environment_benchmarks(),

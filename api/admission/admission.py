@@ -13,6 +13,7 @@ from api.admission import submit as submission
 from api.admission.defaults import with_defaults
 from api.admission.lineage.fork import ForkRequest, forked_spec
 from api.admission.lineage.resume import resume
+from api.admission.refusals.acceptance.admit import accepted_paths
 from api.admission.refusals.rental import RentalSettings, refuse_unrentable, rental_warnings, rents
 from api.admission.refusals.tenancy import TenancyRules
 from api.clusters import quotes
@@ -27,6 +28,7 @@ from api.tables.access.idempotency import RequestKey, StoredResponse
 from api.tables.access.identity import Principal
 from api.tables.database import Database
 from hillclimb.process import tracing
+from hillclimb.spec.rules.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.project_defaults import NO_DEFAULTS, DefaultValues
 from hillclimb.spec.run import RunSpec
 
@@ -65,6 +67,11 @@ class Admission:
     def from_channel(self, channel: str) -> Admission:
         """Return the admission of a request that Slack says somebody sent from this channel."""
         return replace(self, tenancy=self.tenancy.from_channel(channel))
+
+    def accepted(self) -> tuple[AcceptedPath, ...]:
+        """Return the paths that need no `experimental` here: there is valid evidence of them."""
+        with self.database.transaction() as session:
+            return accepted_paths(session)
 
     def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
         """Store a queued run; a repeated `request` returns the first response.

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
+from api.admission.refusals.acceptance.admit import accepted_paths
 from api.runs.errors import DefaultsMisfit
 from api.tables.access.defaults import find_defaults
 from hillclimb.protocol.spec_problems import explain
@@ -46,7 +47,8 @@ def with_defaults(
     if not applied.keys:
         return spec, ()
     try:
-        return RunSpec.model_validate(applied.document), applied.keys
+        context = {"accepted": accepted_paths(session)}
+        return RunSpec.model_validate(applied.document, context=context), applied.keys
     except ValidationError as error:
         problem = explain(error)[0]
         raise DefaultsMisfit(

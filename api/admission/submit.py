@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from api.admission import planning
 from api.admission.dataset.resolution import Resolution
 from api.admission.dataset.resolution import resolve as resolve_dataset
+from api.admission.refusals.acceptance.admit import with_evidence
 from api.admission.refusals.continuation import refuse_misfit, resolve_warm_start
 from api.admission.refusals.rental import rents
 from api.clusters import exclusions, quotes
@@ -83,12 +84,14 @@ def submit(
         DatasetUnusable: the spec names a dataset that the run cannot use.
         ModelUnsupported: the name of the spec's model says that it cannot be trained.
         NoEligibleHardware: no candidate can execute the run.
+        PathNotAccepted: the spec uses a path that was never run, without flag and evidence.
         QuotaExceeded: the project may not submit another run now.
         SecretMissing: the spec names a secret that the project does not have.
         SecretNotForHost: the spec would send a secret to a host that it is not for.
     """
     store.keep_runs(session, _sources(spec))
     _check_lineage(session, spec, project_id)
+    spec = with_evidence(session, spec)
     spec = resolve_warm_start(session, spec, project_id)
     quotas.refuse_submission(session, project_id, now=now)
     require_secrets(session, spec, project_id)
@@ -162,6 +165,7 @@ def plan(
     `rental` are warnings that the service could not rent the run's nodes. Raises as `submit` does.
     """
     _check_lineage(session, spec, project_id)
+    spec = with_evidence(session, spec)
     spec = resolve_warm_start(session, spec, project_id)
     require_secrets(session, spec, project_id)
     quoted = _quoted(session, spec, now=now)

@@ -17,6 +17,12 @@ from api.admission.experiments.errors import (
     ExperimentRejected,
 )
 from api.admission.imports.errors import ImportRejected, ImportsBusy, ImportsError
+from api.admission.refusals.acceptance.errors import (
+    AcceptanceError,
+    AcceptanceRejected,
+    ChecksMisfit,
+    PathNotAccepted,
+)
 from api.clusters.errors import (
     CloudExclusionNotFound,
     ClustersError,
@@ -238,6 +244,15 @@ KINDS: dict[type[Exception], Kind] = {
     ModelUnsupported: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "model_unsupported", "This model cannot be trained here"
     ),
+    PathNotAccepted: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "path_not_accepted", "The path was never run here"
+    ),
+    AcceptanceRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "acceptance_rejected", "The run proves nothing"
+    ),
+    ChecksMisfit: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "checks_misfit", "The service cannot make these checks"
+    ),
     TooManyAnnotations: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_annotations", "Too many tags or links"
     ),
@@ -405,6 +420,7 @@ KINDS: dict[type[Exception], Kind] = {
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""
 
 DOMAIN_ERRORS: tuple[type[Exception], ...] = (
+    AcceptanceError,
     RunError,
     IdentityError,
     ArtifactError,

@@ -23,7 +23,7 @@ from api.tables.projects import (
     RunGrant,
     SessionCode,
 )
-from api.tables.service import SchemaRevision, Sweep
+from api.tables.service import Acceptance, SchemaRevision, Sweep
 from api.tables.studies.campaigns import Campaign, CampaignCell, CampaignMember
 from api.tables.studies.experiments import Experiment, ExperimentRun
 from api.tables.studies.issues import Issue
@@ -101,6 +101,7 @@ __all__ = [
     "ExperimentRun",
     "CampaignMember",
     "Issue",
+    "Acceptance",
     "SchemaRevision",
     "Sweep",
 ]

@@ -1,9 +1,11 @@
-"""The service's records about itself, for all projects: its schema's revisions, its sweeps."""
+"""The service's records about itself, for all projects: schema revisions, sweeps, acceptances."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from api.tables.base import Base, Created
@@ -29,3 +31,26 @@ class Sweep(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     completed_at: Mapped[datetime]
     """When a worker last completed it."""
+
+
+class Acceptance(Created, Base):
+    """Evidence of `hillclimb accept`: a path was seen to work on this installation."""
+
+    __tablename__ = "acceptances"
+    __table_args__ = (UniqueConstraint("target", "subject"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    target: Mapped[str]
+    """Name of the ladder of checks."""
+    subject: Mapped[str]
+    """The GPU, machines or address that was tried."""
+    paths: Mapped[list[str]]
+    """The experimental paths that need no flag for it; may be empty."""
+    versions: Mapped[dict[str, str]]
+    observations: Mapped[list[dict[str, Any]]]
+    """Each check with what was seen, in order."""
+    run: Mapped[str | None]
+    """Id of the run that was the check, if one was; the evidence outlives it."""
+    cost_usd: Mapped[float | None]
+    """Upper bound of what the checks cost; null: unknown."""
+    recorded_by: Mapped[str]

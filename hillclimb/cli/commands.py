@@ -11,6 +11,7 @@ from hillclimb.cli.main import main
 __all__ = ["MODULES", "complete", "main"]
 
 MODULES: dict[str, tuple[str, ...]] = {
+    "accept": ("tools.accept.commands",),
     "agent-key": ("agents.keys",),
     "annotate": ("runs.annotate",),
     "audit": ("projects.audit",),

@@ -17,6 +17,7 @@ from hillclimb.client.resources.documentation import Documentation
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
+from hillclimb.client.resources.projects.acceptance import Acceptances
 from hillclimb.client.resources.projects.access import ProjectAccess
 from hillclimb.client.resources.projects.agent_keys import AgentKeys
 from hillclimb.client.resources.projects.project_defaults import Defaults
@@ -96,6 +97,8 @@ class Client(Results):
         """Defaults of the project's specs."""
         self.agent_keys = AgentKeys(self._http)
         """Agent keys of the project."""
+        self.acceptance = Acceptances(self._http)
+        """Evidence of what works on the installation."""
         self.documentation = Documentation(self._http)
         """The documentation of the service."""
 

@@ -1,8 +1,8 @@
 """Experimental hardware: rented machines on which the trainer was never run.
 
-There the trainer ends with `spec_rejected` unless the spec sets `experimental`
-(`trainer.jobs.assembly.refuse_gpu`, `trainer.workers.ray.workers`), after the machines were paid
-for. A sure refusal is therefore reported before; settings of the spec alone are in
+There the trainer ends with `spec_rejected` unless the spec sets `experimental` or has evidence of
+`hillclimb accept` (`trainer.inputs.accepted_paths`), after the machines were paid for. A sure
+refusal is therefore reported before; settings of the spec alone are in
 `hillclimb.spec.rules.experimental_features`.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from hillclimb.hardware.estimate import SAMPLES
 from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
+from hillclimb.spec.rules.accepted_paths import accepted_for
+from hillclimb.spec.rules.experimental_features import proof_of
 from hillclimb.spec.run import RunSpec
 
 
@@ -17,15 +19,17 @@ def why_experimental(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilot
     """Return why the trainer is sure to refuse these machines; None if it is not sure."""
     if spec.experimental or spec.kind not in SAMPLES:
         return None
-    if skypilot.num_nodes > 1:
+    is_cluster_accepted = accepted_for(spec.accepted, "cluster", candidate.infra)
+    if skypilot.num_nodes > 1 and not is_cluster_accepted:
         return (
             "a run was never spread over several machines (docs/verified.md), and num_nodes is"
-            f" {skypilot.num_nodes}: set experimental to true to try it, or num_nodes to 1"
+            f" {skypilot.num_nodes}: set experimental to true to try it,{proof_of('cluster')} or"
+            " set num_nodes to 1"
         )
-    if candidate.gpus and skypilot.trainer.type == "wheel":
+    if skypilot.trainer.type == "wheel" and not _are_gpus_accepted(spec, candidate):
         return (
             "no part of the trainer was ever run on a GPU (docs/verified.md): set experimental to"
-            " true to try it, or use machines without GPUs"
+            f" true to try it,{proof_of('gpu')} or use machines without GPUs"
         )
     return None
 
@@ -34,7 +38,7 @@ def experimental_warning(
     spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpec
 ) -> str | None:
     """Return a warning if the trainer may refuse the GPUs, depending on a foreign environment."""
-    if spec.experimental or spec.kind not in SAMPLES or not candidate.gpus:
+    if spec.experimental or spec.kind not in SAMPLES or _are_gpus_accepted(spec, candidate):
         return None
     if skypilot.trainer.type == "wheel":
         return None
@@ -42,3 +46,9 @@ def experimental_warning(
         f"the trainer refuses {candidate.label} if the environment there can use its GPUs: it was"
         " never run on one (docs/verified.md), and experimental is false"
     )
+
+
+def _are_gpus_accepted(spec: RunSpec, candidate: CandidateSpec) -> bool:
+    """Return True without GPUs, and for GPUs of a kind that the spec has evidence of."""
+    gpu = candidate.gpu_name
+    return gpu is None or bool(accepted_for(spec.accepted, "gpu", gpu))

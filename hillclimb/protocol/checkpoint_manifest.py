@@ -85,6 +85,7 @@ def listed_files(manifest: JsonValue) -> list[ManifestFile]:
 
 
 def config_hash(spec: RunSpec) -> str:
-    """SHA-256 (hex) of the resolved spec as canonical JSON."""
-    canonical = json.dumps(spec.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    """SHA-256 (hex) of the resolved spec as canonical JSON, without the service's evidence."""
+    settings = spec.model_dump(mode="json", exclude={"accepted"})
+    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import ValidationInfo, model_validator
 
 from hillclimb.spec.backend.gang import refuse_misfit
 from hillclimb.spec.environment.fleet import (
@@ -16,7 +16,7 @@ from hillclimb.spec.environment.fleet import (
 from hillclimb.spec.environment.openenv import refuse_unserved
 from hillclimb.spec.preflight.warm_start import refuse_unclear
 from hillclimb.spec.rules.deterministic import refuse_clocks, refuse_what_races
-from hillclimb.spec.rules.experimental_features import experimental_features
+from hillclimb.spec.rules.experimental_features import refused_features
 from hillclimb.spec.rules.tinker import refuse_beyond_tinker
 from hillclimb.spec.sections import RunSections
 from hillclimb.spec.training.algorithm import refuse_clips_never_reached
@@ -31,7 +31,10 @@ MAX_ROLLOUTS = 10_000
 
 
 class RunSpec(RunSections):
-    """One training run. Unknown keys are refused; absent keys take the documented default."""
+    """One training run. Unknown keys are refused; absent keys take the documented default.
+
+    The context of a validation may have `accepted`: evidence beside that of the spec.
+    """
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
@@ -197,12 +200,9 @@ class RunSpec(RunSections):
         return self
 
     @model_validator(mode="after")
-    def _experimental_features_are_allowed(self) -> Self:
-        for setting, instead in experimental_features(self):
-            if not self.experimental:
-                raise ValueError(
-                    f"{setting} was never run: set experimental to true to try it, or {instead}"
-                )
+    def _experimental_features_are_allowed(self, info: ValidationInfo) -> Self:
+        for feature in refused_features(self, (info.context or {}).get("accepted", ())):
+            raise ValueError(f"{feature.setting} was never run: {feature.remedy}")
         return self
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ from hillclimb.spec.monitoring.reporting import NotifySpec, TrackingSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
 from hillclimb.spec.preflight.warm_start import SftSpec
+from hillclimb.spec.rules.accepted_paths import AcceptedPath
 from hillclimb.spec.section import MAX_TAGS, Section, Tag
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.checkpoints import CheckpointSpec
@@ -112,3 +113,6 @@ class RunSections(Section):
     deadline within a step and no injected faults."""
     experimental: bool = False
     """Allow features that were never run (listed in docs/verified.md)."""
+    accepted: Annotated[tuple[AcceptedPath, ...], Field(max_length=64)] = ()
+    """Written by the service at submission, in place of what was there: the paths that need no
+    `experimental` because this installation has evidence of them (docs/accept.md)."""

@@ -20,6 +20,7 @@ from trainer.engines.base import Engine
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, end_imports
 from trainer.errors import SpecError
+from trainer.inputs.accepted_paths import gpu_versions, library_versions, require_accepted
 
 if TYPE_CHECKING:
     from trainer.inputs.model.families.family import CausalLMConfig
@@ -92,8 +93,16 @@ def _why_no_routes() -> str | None:
 
 
 def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
-    if torch.cuda.is_available() and not spec.experimental:
-        raise SpecError("vLLM on a GPU was never run: set experimental to true to try it")
+    if torch.cuda.is_available():
+        present = gpu_versions() | library_versions("vllm")
+        require_accepted(
+            spec,
+            "gpu",
+            subject=present["gpu"],
+            present=present,
+            never="vLLM was never run on a GPU",
+            instead="hide the GPU (CUDA_VISIBLE_DEVICES=)",
+        )
     setting = spec.engine.cache_needs_gpu
     if setting and not torch.cuda.is_available():
         raise SpecError(f"{setting} needs a GPU, and this machine has none: leave it out")

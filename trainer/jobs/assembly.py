@@ -17,6 +17,7 @@ from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.watchdog import SAVED_STEP, Watchdog
 from trainer.errors import SpecError
+from trainer.inputs.accepted_paths import gpu_versions, require_accepted
 from trainer.jobs.prompt_preview import PromptPreview
 from trainer.jobs.rollout_service import RolloutService
 from trainer.rollouts.groups.collector import Collector
@@ -150,15 +151,20 @@ def check_lengths(spec: RunSpec, positions: int) -> None:
 
 
 def refuse_gpu(spec: RunSpec, *, has_gpu: bool) -> None:
-    """Reject a GPU unless the spec is experimental: the trainer was never run on one.
+    """Reject a GPU that the spec neither tries as an experiment nor has evidence of.
 
     Raises:
-        SpecError: there is a GPU, and the spec does not say `experimental`.
+        SpecError: there is a GPU, and the trainer was never run on one like it.
     """
-    if has_gpu and not spec.experimental:
-        raise SpecError(
-            "this machine has a GPU, and the trainer was never run on one (docs/verified.md): set"
-            " experimental to true to try it, or hide the GPU (CUDA_VISIBLE_DEVICES=)"
+    if has_gpu:
+        present = gpu_versions()
+        require_accepted(
+            spec,
+            "gpu",
+            subject=present.get("gpu"),
+            present=present,
+            never="this machine has a GPU, and the trainer was never run on one",
+            instead="hide the GPU (CUDA_VISIBLE_DEVICES=)",
         )
 
 

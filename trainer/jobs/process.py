@@ -47,6 +47,7 @@ from trainer.errors import (
     StoreUnavailable,
     TrainerError,
 )
+from trainer.inputs.accepted_paths import refuse_changed
 from trainer.jobs.train.checkpoints import find_latest
 
 LATEST = "latest"
@@ -291,7 +292,7 @@ def _failed(error: TrainerError, exit_code: int) -> _End:
 
 def _read_spec(path: Path) -> RunSpec:
     try:
-        return fit_generated(RunSpec.model_validate_json(path.read_bytes())).spec
+        spec = fit_generated(RunSpec.model_validate_json(path.read_bytes())).spec
     except FileNotFoundError as error:
         raise SpecError(f"there is no spec at {path}") from error
     except OSError as error:
@@ -299,6 +300,8 @@ def _read_spec(path: Path) -> RunSpec:
     except ValidationError as error:
         problems = (f"{item.pointer or '/'}: {item.message}" for item in explain(error))
         raise SpecError("; ".join(problems)) from error
+    refuse_changed(spec)
+    return spec
 
 
 def _read_manifests(path: Path) -> dict[str, str] | None:

@@ -10,6 +10,7 @@ from hillclimb.process.code_revision import code_revision
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import PhaseDuration, RunWarning, TrainerStarted
 from trainer.attempt.context import AttemptContext
+from trainer.inputs.accepted_paths import gpu_versions, library_versions
 from trainer.jobs.step_schedule import Schedule
 from trainer.rollouts.styles.choose import choose_style
 
@@ -42,7 +43,7 @@ def emit_started(context: AttemptContext, info: StartupInfo) -> None:
             num_parameters=info.num_parameters,
             num_train_tasks=info.num_train_tasks,
             num_eval_tasks=info.num_eval_tasks,
-            versions=_versions(),
+            versions=_versions(info.engine),
             startup=tuple(
                 PhaseDuration(phase=phase, seconds=seconds)
                 for phase, seconds in context.startup.seconds.items()
@@ -54,13 +55,14 @@ def emit_started(context: AttemptContext, info: StartupInfo) -> None:
         context.emit(RunWarning(step=step, code="engine_fallback", message=message))
 
 
-def _versions() -> dict[str, str]:
+def _versions(engine: str) -> dict[str, str]:
+    """Return the versions of code, libraries, and the GPU with its driver if there is one."""
     code = code_revision()
     return {
         "python": platform.python_version(),
-        "torch": version("torch"),
         "transformers": version("transformers"),
-        "hillclimb": code.package_version,
         "source_digest": code.source_digest,
+        **gpu_versions(),
+        **library_versions("ray", *(["vllm"] if engine == "vllm" else [])),
         **({"revision": code.revision} if code.revision else {}),
     }

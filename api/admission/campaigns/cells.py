@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from api.admission.campaigns.errors import CampaignRejected
 from api.admission.campaigns.request import CampaignModel, CampaignSpec
 from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.data import GENERATOR_KEYS
+from hillclimb.spec.rules.accepted_paths import AcceptedPath
 from hillclimb.spec.run import RunSpec
 
 Json = dict[str, Any]
@@ -51,22 +52,33 @@ class PlannedCell:
 
 
 def spec_digest(spec: RunSpec) -> str:
-    """Return the SHA-256 of a spec without its name: by it a project has each cell once."""
-    facts = spec.model_dump(mode="json", exclude={"name"})
+    """Return the SHA-256 of a spec without its name: by it a project has each cell once.
+
+    The evidence that the service writes into a spec does not count either.
+    """
+    facts = spec.model_dump(mode="json", exclude={"name", "accepted"})
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def plan_cells(campaign: CampaignSpec, find_checkpoint: FindCheckpoint) -> tuple[PlannedCell, ...]:
+def plan_cells(
+    campaign: CampaignSpec,
+    find_checkpoint: FindCheckpoint,
+    accepted: Sequence[AcceptedPath] = (),
+) -> tuple[PlannedCell, ...]:
     """Return the cells in the order of models, datasets and repeats.
+
+    `accepted` are the paths that need no `experimental` on this installation.
 
     Raises:
         CampaignRejected: the run spec of a cell is not valid.
         CheckpointNotFound: as `find_checkpoint`.
     """
-    return tuple(_cells(campaign, find_checkpoint))
+    return tuple(_cells(campaign, find_checkpoint, accepted))
 
 
-def _cells(campaign: CampaignSpec, find_checkpoint: FindCheckpoint) -> Iterator[PlannedCell]:
+def _cells(
+    campaign: CampaignSpec, find_checkpoint: FindCheckpoint, accepted: Sequence[AcceptedPath]
+) -> Iterator[PlannedCell]:
     for model in campaign.models:
         with_model = _with_model(campaign.base, model, find_checkpoint)
         for dataset in campaign.datasets or (None,):
@@ -75,7 +87,7 @@ def _cells(campaign: CampaignSpec, find_checkpoint: FindCheckpoint) -> Iterator[
                 place = f"{model.name}, {dataset or 'the tasks of base'}, repeat {repeat}"
                 draft = _with_decodings(with_tasks, campaign)
                 draft["name"] = _name(campaign, model, dataset, repeat)
-                spec = _repeated(_validated(draft, place), repeat)
+                spec = _repeated(_validated(draft, place, accepted), repeat)
                 if spec is not None:
                     yield PlannedCell(model=model.name, dataset=dataset, repeat=repeat, spec=spec)
 
@@ -117,9 +129,9 @@ def _name(campaign: CampaignSpec, model: CampaignModel, dataset: str | None, rep
     return f"{' '.join(parts)[: MAX_NAME - 6]} r{repeat}"
 
 
-def _validated(draft: Json, place: str) -> RunSpec:
+def _validated(draft: Json, place: str, accepted: Sequence[AcceptedPath]) -> RunSpec:
     try:
-        return RunSpec.model_validate(draft)
+        return RunSpec.model_validate(draft, context={"accepted": accepted})
     except ValidationError as error:
         first = explain(error)[0]
         raise CampaignRejected(f"{place}: {first.pointer or '/'}: {first.message}") from error

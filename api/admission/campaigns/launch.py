@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from api.admission.campaigns import store
@@ -12,6 +13,8 @@ from api.admission.campaigns.cell_states import status_of
 from api.admission.campaigns.cells import CheckpointSource, plan_cells
 from api.admission.campaigns.request import CampaignSpec
 from api.admission.defaults import document_with_defaults
+from api.admission.refusals.acceptance.admit import accepted_paths
+from api.admission.refusals.acceptance.errors import PathNotAccepted
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
 from api.runs.errors import AddressRefused, CheckpointNotFound, InvalidTransition
@@ -23,6 +26,7 @@ from api.tables.access.secrets.errors import SecretMissing, SecretNotForHost
 from api.tables.ids import new_id
 from api.tables.studies.campaigns import Campaign, CampaignCell
 from hillclimb.protocol.payloads.studies.campaigns import CellState
+from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.rules.project_defaults import DefaultValues
 from hillclimb.spec.run import RunSpec
 
@@ -30,7 +34,7 @@ Admit = Callable[[Session, RunSpec], Run]
 """Stores a queued run; raises what `api.admission.submit.submit` does."""
 REFUSALS = (
     *(AddressRefused, CheckpointNotFound, DatasetUnusable, NoEligibleHardware),
-    *(SecretMissing, SecretNotForHost),
+    *(PathNotAccepted, SecretMissing, SecretNotForHost),
 )
 
 
@@ -57,7 +61,9 @@ def create(
     base = document_with_defaults(session, spec.base, project_id, operator).document
     spec = spec.model_copy(update={"base": base})
     planned = plan_cells(
-        spec, lambda run_id, step: _newest_checkpoint(session, project_id, run_id, step)
+        spec,
+        lambda run_id, step: _newest_checkpoint(session, project_id, run_id, step),
+        accepted_paths(session),
     )
     campaign = Campaign(
         id=new_id("camp"),
@@ -107,12 +113,18 @@ def cancel(session: Session, campaign: Campaign, *, actor: str, now: datetime) -
 def launch_cells(session: Session, cells: Sequence[CampaignCell], admit: Admit) -> list[str]:
     """Admit the runs of locked cells, or store why the service refuses them; return their ids."""
     launched = []
+    accepted = accepted_paths(session)
     for cell in cells:
         try:
             with session.begin_nested():
-                run = admit(session, RunSpec.model_validate(cell.spec))
+                spec = RunSpec.model_validate(cell.spec, context={"accepted": accepted})
+                run = admit(session, spec)
         except REFUSALS as error:
             cell.run_id, cell.problem = None, str(error)
+            continue
+        except ValidationError as error:  # valid when it was planned: its evidence is gone
+            problems = "; ".join(each.message for each in explain(error))
+            cell.run_id, cell.problem = None, problems
             continue
         cell.run_id, cell.problem = run.id, None
         cell.num_launches += 1

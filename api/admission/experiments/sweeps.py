@@ -21,9 +21,11 @@ from api.admission.defaults import document_with_defaults
 from api.admission.experiments import store
 from api.admission.experiments.errors import ExperimentRejected
 from api.admission.experiments.request import SweepSpec
+from api.admission.refusals.acceptance.admit import accepted_paths
 from api.runs.status import RunStatus
 from api.tables.studies.experiments import Experiment, ExperimentRun
 from hillclimb.protocol.spec_problems import explain
+from hillclimb.spec.rules.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.dotted_keys import set_key
 from hillclimb.spec.rules.project_defaults import DefaultValues
 from hillclimb.spec.run import RunSpec
@@ -48,13 +50,17 @@ class SweptRun:
         return spec_digest(self.spec)
 
 
-def plan_sweep(experiment: Experiment, sweep: SweepSpec) -> list[SweptRun]:
+def plan_sweep(
+    experiment: Experiment, sweep: SweepSpec, accepted: Sequence[AcceptedPath] = ()
+) -> list[SweptRun]:
     """Return the runs in the order of the grid and the seeds.
+
+    `accepted` are the paths that need no `experimental` on this installation.
 
     Raises:
         ExperimentRejected: the spec of a run is not valid, or trains nothing.
     """
-    planned = list(_runs(experiment, sweep))
+    planned = list(_runs(experiment, sweep, accepted))
     labels = {json.dumps(each.settings, sort_keys=True): each.arm for each in planned}
     same = len({each.digest for each in planned}) < len(planned)
     if same or len(set(labels.values())) < len(labels):
@@ -81,7 +87,8 @@ def launch_sweep(
         ExperimentRejected: as `plan_sweep`, or the runs contradict the experiment's roles.
     """
     applied = document_with_defaults(session, sweep.base, experiment.project_id, operator)
-    planned = plan_sweep(experiment, sweep.model_copy(update={"base": applied.document}))
+    with_base = sweep.model_copy(update={"base": applied.document})
+    planned = plan_sweep(experiment, with_base, accepted_paths(session))
     placed = store.list_runs(session, experiment)
     known = {each.place.digest for each in placed}
     new = [each for each in planned if each.digest not in known]
@@ -153,7 +160,9 @@ def _retryable(session: Session, experiment: Experiment) -> frozenset[str]:
     )
 
 
-def _runs(experiment: Experiment, sweep: SweepSpec) -> Iterator[SweptRun]:
+def _runs(
+    experiment: Experiment, sweep: SweepSpec, accepted: Sequence[AcceptedPath]
+) -> Iterator[SweptRun]:
     for values in product(*(each.values for each in sweep.over)):
         settings = dict(zip((each.key for each in sweep.over), values, strict=True))
         arm = _label(sweep.arm, settings)
@@ -162,7 +171,7 @@ def _runs(experiment: Experiment, sweep: SweepSpec) -> Iterator[SweptRun]:
             for key, value in {**settings, "schedule.seed": seed}.items():
                 _set(draft, key, value)
             draft["name"] = _name(experiment.key, arm, seed)
-            spec = _validated(draft, f"{arm}, seed {seed}")
+            spec = _validated(draft, f"{arm}, seed {seed}", accepted)
             yield SweptRun(arm=arm, settings=settings, spec=spec)
 
 
@@ -196,9 +205,9 @@ def _set(draft: Json, key: str, value: Any) -> None:  # noqa: ANN401 - any JSON
         raise ExperimentRejected(f"{key}: {error}.") from error
 
 
-def _validated(draft: Json, place: str) -> RunSpec:
+def _validated(draft: Json, place: str, accepted: Sequence[AcceptedPath]) -> RunSpec:
     try:
-        spec = RunSpec.model_validate(draft)
+        spec = RunSpec.model_validate(draft, context={"accepted": accepted})
     except ValidationError as error:
         first = explain(error)[0]
         raise ExperimentRejected(f"{place}: {first.pointer or '/'}: {first.message}") from error

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, JsonValue, ValidationError
 from sqlalchemy.orm import Session
 
+from api.admission.refusals.acceptance.admit import accepted_paths
 from api.admission.refusals.continuation import changes_of_order
 from api.runs import store
 from api.runs.errors import CheckpointMisfit, CheckpointNotFound, ForkRejected
 from api.tables import Run
 from hillclimb.protocol.spec_problems import explain
+from hillclimb.spec.rules.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.dotted_keys import set_key
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.section import Section
@@ -58,9 +61,11 @@ def forked_spec(session: Session, run: Run, request: ForkRequest) -> RunSpec:
     if request.name is not None:
         draft["name"] = request.name
     own_order = request.changes.get(ORDER)
-    spec = _validated(draft | {"lineage": lineage | {"data_order": own_order or "continue"}})
+    accepted = accepted_paths(session)
+    order = {"data_order": own_order or "continue"}
+    spec = _validated(draft | {"lineage": lineage | order}, accepted)
     if own_order is None and _needs_restart(session, spec, run):
-        spec = _validated(draft | {"lineage": lineage | {"data_order": "restart"}})
+        spec = _validated(draft | {"lineage": lineage | {"data_order": "restart"}}, accepted)
     if request.step is not None and request.step >= spec.schedule.total_steps:
         raise CheckpointMisfit(
             f"The schedule ends at step {spec.schedule.total_steps}, and the checkpoint is at step"
@@ -113,9 +118,9 @@ def _name(run: Run) -> str:
     return name[: MAX_NAME - len(SUFFIX)] + SUFFIX
 
 
-def _validated(draft: Json) -> RunSpec:
+def _validated(draft: Json, accepted: Sequence[AcceptedPath]) -> RunSpec:
     try:
-        return RunSpec.model_validate(draft)
+        return RunSpec.model_validate(draft, context={"accepted": accepted})
     except ValidationError as error:
         problems = explain(error)
         sentences = "; ".join(f"{each.pointer or '/'}: {each.message}" for each in problems[:3])

@@ -17,6 +17,7 @@ from api.admission.experiments.request import (
     SweepSpec,
 )
 from api.admission.lineage.fork import ForkRequest
+from api.admission.refusals.acceptance.request import ServiceChecksSpec
 from api.datasets.request import VersionRequest
 from api.http.document.edges import document_edges
 from api.http.payloads.problem_headers import HEADERS
@@ -24,6 +25,8 @@ from api.http.problems import ProblemBody
 from api.notices.webhooks.request import SecretRotation, WebhookChanges, WebhookSpec
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from api.tables.access.secrets.request import SecretValue
+from hillclimb.accept.evidence import AcceptanceEvidence
+from hillclimb.accept.targets import FACTS
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.spec.rules.project_defaults import ProjectDefaults
 from hillclimb.spec.run import RunSpec
@@ -114,6 +117,20 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "seeds": [0, 1, 2],
         },
     },
+    "AcceptanceEvidence": {
+        "summary": "An instance of Fleet was created, called, verified and deleted",
+        "value": {
+            "target": "fleet",
+            "subject": "https://orchestrator.fleetai.com",
+            "paths": ["fleet"],
+            "versions": {"hillclimb": "0.1.0"},
+            "observations": [
+                {"name": name, "seen": "as it should be", "seconds": 0.5}
+                for name in FACTS["fleet"].checks
+            ],
+        },
+    },
+    "ServiceChecksSpec": {"summary": "A channel to post to", "value": {"channel": "#training"}},
     "SecretValue": {"summary": "A platform's key", "value": {"value": "the-key-of-the-platform"}},
     "WebhookSpec": {
         "summary": "Ends and evaluations",
@@ -222,6 +239,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
             (IssueSpec, "validation"),
             (IssueChanges, "validation"),
             (IssueResolution, "validation"),
+            (AcceptanceEvidence, "validation"),
+            (ServiceChecksSpec, "validation"),
             (SecretValue, "validation"),
             (ProjectDefaults, "validation"),
             (WebhookSpec, "validation"),

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 from sqlalchemy.exc import OperationalError
 
+from api.admission.refusals.acceptance.store import void_warnings
 from api.clusters.cloud_worker import cloud_worker_warning
 from api.queue import BrokerUnreachable, TaskQueue
 from api.runs.journal import utc_now
@@ -87,6 +88,7 @@ class Readiness:
                 warnings = (
                     cloud_worker_warning(session, now=utc_now()),
                     count_connections(session).fault(),
+                    *void_warnings(session),
                 )
         except OperationalError:
             return _silent("database")

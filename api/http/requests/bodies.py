@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Sequence
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from api.runs.errors import UnsupportedSchema
 from hillclimb.hardware.model.shipped import why_not_shipped
 from hillclimb.protocol.events import EVENT_SCHEMA, IngestBatch, is_of_newer_schema
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
+from hillclimb.spec.rules.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.documents import repeated_key
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.section import Section
@@ -23,11 +25,14 @@ MAX_MISTAKES = 50
 """Mistakes that a response lists."""
 
 
-def parse_spec(body: bytes) -> RunSpec:
-    """Return the spec; raises Problem with one entry per mistake, or for invalid JSON."""
+def parse_spec(body: bytes, accepted: Sequence[AcceptedPath] = ()) -> RunSpec:
+    """Return the spec; raises Problem with one entry per mistake, or for invalid JSON.
+
+    `accepted` are the paths that need no `experimental` on this installation.
+    """
     _refuse_nul(body)
     try:
-        spec = RunSpec.model_validate_json(body)
+        spec = RunSpec.model_validate_json(body, context={"accepted": accepted})
     except ValidationError as error:
         raise _refusal(error, spec=True) from error
     _refuse_repeated(body)

@@ -80,7 +80,7 @@ def run(request: PersonRequest, words: Sequence[str]) -> SlackReply:
 
 
 def _plan(request: PersonRequest, body: Mapping[str, Any]) -> PlanPayload:
-    spec = parse_spec(json.dumps(body).encode())
+    spec = parse_spec(json.dumps(body).encode(), request.admission.accepted())
     return describe_plan(request.admission.plan(spec, request.reader()), now=request.now)
 
 
@@ -173,7 +173,7 @@ def confirm(request: PersonRequest, value: str) -> SlackReply:
     text = json.dumps(body, sort_keys=True).encode()
     # The plan's own id: whoever confirms it, and however often, it is one run.
     key = request.key("/v1/runs", text, of=f"plan:{number}")
-    admitted = request.admission.submit(parse_spec(text), caller, key)
+    admitted = request.admission.submit(parse_spec(text, request.admission.accepted()), caller, key)
     return _submitted(request, admitted, "submitted", replaces=True)
 
 

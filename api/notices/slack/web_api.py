@@ -92,6 +92,14 @@ class SlackApi:
         """Open a form for the user of a trigger, which ends three seconds after their click."""
         self._call("views.open", {"trigger_id": trigger_id, "view": view})
 
+    def identify(self) -> Mapping[str, Any]:
+        """Return whose token it is: `team`, `team_id`, `user`."""
+        return self._call("auth.test", {})
+
+    def delete(self, posted: Posted) -> None:
+        """Delete a message of the bot."""
+        self._call("chat.delete", {"channel": posted.channel, "ts": posted.ts})
+
     def respond(self, response_url: str, body: Mapping[str, Any]) -> None:
         """Reply to a command or a button at the address that came with it.
 

@@ -36,6 +36,7 @@ MAX_VALUE_CHARS = 200
 IGNORED = frozenset({"audit_records", "events", "idempotency_keys"})
 """Tables that say nothing about a change by themselves."""
 COLUMNS: Mapping[str, frozenset[str]] = {
+    "acceptances": frozenset({"target", "subject", "paths"}),
     "api_keys": frozenset({"name", "scopes", "expires_at", "revoked_at", "previous_until"}),
     "campaigns": frozenset({"name"}),
     "dataset_exclusions": frozenset({"scope", "key", "reason", "expires_at"}),

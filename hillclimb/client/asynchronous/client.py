@@ -14,6 +14,7 @@ import httpx
 
 from hillclimb.client.asynchronous.methods import AsyncIteration, AsyncMethod
 from hillclimb.client.asynchronous.parts import (
+    AsyncAcceptances,
     AsyncAgentKeys,
     AsyncCampaigns,
     AsyncDatasets,
@@ -66,6 +67,7 @@ class AsyncClient(AsyncPart):
         self.issues = AsyncIssues(self.client.issues)
         self.imports = AsyncImports(self.client.imports)
         self.experiments = AsyncExperiments(self.client.experiments)
+        self.acceptance = AsyncAcceptances(self.client.acceptance)
         self.agent_keys = AsyncAgentKeys(self.client.agent_keys)
         self.documentation = AsyncDocumentation(self.client.documentation)
         self._streams = httpx.AsyncClient(

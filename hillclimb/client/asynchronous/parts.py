@@ -11,6 +11,7 @@ from hillclimb.client.resources.documentation import Documentation
 from hillclimb.client.resources.experiments import Experiments
 from hillclimb.client.resources.imports import Imports
 from hillclimb.client.resources.issues import Issues
+from hillclimb.client.resources.projects.acceptance import Acceptances
 from hillclimb.client.resources.projects.access import ProjectAccess
 from hillclimb.client.resources.projects.agent_keys import AgentKeys
 from hillclimb.client.resources.projects.project_defaults import Defaults
@@ -99,6 +100,15 @@ class AsyncAgentKeys(AsyncPart):
     list = AsyncMethod(AgentKeys.list)
     own = AsyncMethod(AgentKeys.own)
     revoke = AsyncMethod(AgentKeys.revoke)
+
+
+class AsyncAcceptances(AsyncPart):
+    """Evidence of the installation in asynchronous form."""
+
+    forget = AsyncMethod(Acceptances.forget)
+    list = AsyncMethod(Acceptances.list)
+    record = AsyncMethod(Acceptances.record)
+    run_service_checks = AsyncMethod(Acceptances.run_service_checks)
 
 
 class AsyncDocumentation(AsyncPart):

@@ -18,6 +18,7 @@ from trainer.envs.fleet.provider import FleetProvider
 from trainer.envs.fleet.wire.api import FleetAccount
 from trainer.envs.fleet.wire.sizes import MIB, Sizes
 from trainer.errors import SpecError
+from trainer.inputs.accepted_paths import own_version, require_accepted
 
 BASE_URL, API_KEY = "FLEET_BASE_URL", "FLEET_API_KEY"
 TTL_FACTOR, TTL_MARGIN_S = 1.25, 60.0
@@ -36,12 +37,16 @@ def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> Fleet
     environ = os.environ if environ is None else environ
     named = environ.get(BASE_URL) or DEFAULT_BASE_URL
     url = spec.environment.fleet.base_url or named
-    if not is_loopback(url) and not spec.experimental:
-        raise SpecError(
-            f"environment.provider fleet would use {url}, and it was never run against anything but"
-            " a server on this machine (docs/verified.md): set experimental to true to try it, or"
-            f" set environment.fleet.base_url (or {BASE_URL} of the runner) to"
-            " such a server (`hillclimb fleet serve` starts one)"
+    if not is_loopback(url):
+        require_accepted(
+            spec,
+            "fleet",
+            subject=url,
+            present=own_version(),
+            never=f"environment.provider fleet would use {url}, and it was never run against"
+            " anything but a server on this machine",
+            instead=f"set environment.fleet.base_url (or {BASE_URL} of the runner) to such a"
+            " server (`hillclimb fleet serve` starts one)",
         )
     if not is_loopback(url) and url.rstrip("/") not in (named.rstrip("/"), DEFAULT_BASE_URL):
         raise SpecError(

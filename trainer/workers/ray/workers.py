@@ -24,6 +24,7 @@ from hillclimb.protocol.events import StartPhase
 from trainer.attempt.startup import StartupPhases
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, PlacementError, SpecError, TrainerError
+from trainer.inputs.accepted_paths import library_versions, own_version, require_accepted
 from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers, WorkerGroup, WorkerRestarted, weight_sync
 from trainer.workers.ray.actors import (
@@ -136,14 +137,23 @@ class _Placement:
         return max(0.0, self._start_until - time.monotonic())
 
     def _refuse_multi_node(self) -> None:
-        """Refuse several machines unless the run is experimental: no run was ever on them."""
+        """Refuse several machines without the spec's flag or evidence: no run was ever on them."""
         machines = self._cluster.num_machines
-        if machines > 1 and not self._factory.spec.experimental:
-            self._cluster.leave()
-            raise SpecError(
-                f"the Ray cluster has {machines} machines, and a run was never spread over several"
-                " (docs/verified.md): set experimental to true to try it"
+        if machines == 1:
+            return
+        try:
+            require_accepted(
+                self._factory.spec,
+                "cluster",
+                subject=None,
+                present=own_version() | library_versions("torch", "ray"),
+                never=f"the Ray cluster has {machines} machines, and a run was never spread over"
+                " several",
+                instead="use one machine",
             )
+        except SpecError:
+            self._cluster.leave()
+            raise
 
     def workers(self) -> WorkerGroup:
         return self._start(self._worker_group)

@@ -15,6 +15,12 @@ from hillclimb.spec.backend.tinker import DEFAULT_BASE_URL, TinkerSpec
 from hillclimb.spec.hosts import is_loopback, is_private
 from trainer.attempt.destinations import allowed_hosts, check_own_machine
 from trainer.errors import SpecError
+from trainer.inputs.accepted_paths import (
+    Leave,
+    library_versions,
+    own_version,
+    require_accepted,
+)
 
 BASE_URL, OTHER_BASE_URL, API_KEY = "TINKER_BASE_URL", "TINKER_API_URL", "TINKER_API_KEY"
 _KEY_BEGINS = ("tml-", "eyJ")
@@ -32,23 +38,27 @@ class TinkerAccount:
 
 
 def account_of(
-    tinker: TinkerSpec, *, experimental: bool, environ: Mapping[str, str] | None = None
+    tinker: TinkerSpec, leave: Leave, environ: Mapping[str, str] | None = None
 ) -> TinkerAccount:
     """Return the server of the spec, with the key of this process.
 
     Raises:
         SpecError: there is no key, the server is nowhere that the operator allows, or it was never
-            tested and the run is not experimental.
+            tested and `leave` does not allow it.
     """
     environ = os.environ if environ is None else environ
     named = environ.get(BASE_URL) or environ.get(OTHER_BASE_URL) or DEFAULT_BASE_URL
     url = (tinker.base_url or named).rstrip("/")
-    if not is_loopback(url) and not experimental:
-        raise SpecError(
-            f"backend tinker would use {url}, and it was never run against anything but a server on"
-            " this machine (docs/verified.md): set experimental to true to try it, or set"
-            f" backend.tinker.base_url (or {BASE_URL} of the runner) to such a server"
-            " (`hillclimb tinker serve` starts one)"
+    if not is_loopback(url):
+        require_accepted(
+            leave,
+            "tinker",
+            subject=url,
+            present=own_version() | library_versions("tinker"),
+            never=f"backend tinker would use {url}, and it was never run against anything but a"
+            " server on this machine",
+            instead=f"set backend.tinker.base_url (or {BASE_URL} of the runner) to such a server"
+            " (`hillclimb tinker serve` starts one)",
         )
     if not is_loopback(url) and url not in (named.rstrip("/"), DEFAULT_BASE_URL):
         raise SpecError(

@@ -67,7 +67,7 @@ def _open(factory: WorkerFactory) -> TinkerService:
         seed=spec.schedule.seed,
         name=f"{factory.attempt_dir.parent.name}-a{factory.attempt}",
     )
-    return TinkerService(account_of(tinker, experimental=spec.experimental), request)
+    return TinkerService(account_of(tinker, spec), request)
 
 
 def _options(factory: WorkerFactory) -> TinkerOptions:

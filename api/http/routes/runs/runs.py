@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from api.admission.admission import Admitted
 from api.admission.deletion.runs import delete_run
 from api.admission.lineage.fork import ForkRequest
+from api.admission.refusals.acceptance.errors import PathNotAccepted
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
 from api.http.document.openapi import json_body
@@ -99,6 +100,7 @@ SPEC_PROBLEMS = (
     KINDS[AddressRefused],
     KINDS[DefaultsMisfit],
     KINDS[ModelUnsupported],
+    KINDS[PathNotAccepted],
 )
 NO_RUN = KINDS[RunNotFound]
 
@@ -151,7 +153,8 @@ def create_run(
 ) -> Response:
     """Store the run and queue it; it starts when a runner has a free slot."""
     request = request_key(caller, "/v1/runs", idempotency_key, body)
-    admitted = services.admission.submit(parse_spec(body), caller, request)
+    admission = services.admission
+    admitted = admission.submit(parse_spec(body, admission.accepted()), caller, request)
     return _answer(services, admitted, background)
 
 
@@ -168,7 +171,9 @@ def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayloa
     For rented machines also the eligible candidates, the estimates of memory, disk and time, and
     prices.
     """
-    return describe_plan(services.admission.plan(parse_spec(body), caller), now=utc_now())
+    admission = services.admission
+    spec = parse_spec(body, admission.accepted())
+    return describe_plan(admission.plan(spec, caller), now=utc_now())
 
 
 @router.get(

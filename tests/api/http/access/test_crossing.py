@@ -87,6 +87,7 @@ async def populate(owner: Caller, story: Story) -> Objects:
         "guard": ["no_signal"],
         "team_id": ["T1"],
         "user_id": ["U1"],
+        "target": ["wandb"],
         "webhook_id": [(await create("/v1/webhooks", {"url": WEBHOOK, "description": MARK}))["id"]],
     }
 

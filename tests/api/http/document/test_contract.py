@@ -43,6 +43,7 @@ MADE = (
 )
 """Paths of what people make, change and delete: the answer to one request names it in another."""
 UNANSWERED = {
+    "POST /v1/acceptance/{target}/checks": "the service has neither a bucket nor a bot",
     "GET /v1/agent-keys/self": "the key is no agent's",
     "POST /v1/attempts/claim": "it requires the code of a launch",
     "POST /v1/imports/capsule": "random bytes are no capsule",

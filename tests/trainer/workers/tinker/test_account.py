@@ -6,6 +6,7 @@ import pytest
 
 from hillclimb.spec.backend.tinker import DEFAULT_BASE_URL, TinkerSpec
 from trainer.errors import SpecError
+from trainer.inputs.accepted_paths import LeaveOf
 from trainer.workers.tinker.account import account_of
 
 LOCAL, AWAY = "http://127.0.0.1:8730", "https://tinker.example"
@@ -14,7 +15,7 @@ KEY = {"TINKER_API_KEY": "tml-secret"}
 
 def account(url: str | None, environ: dict[str, str], *, experimental: bool = False) -> str:
     spec = TinkerSpec(base_url=url)
-    return account_of(spec, experimental=experimental, environ=KEY | environ).base_url
+    return account_of(spec, LeaveOf(experimental=experimental), KEY | environ).base_url
 
 
 def test_the_spec_comes_first_then_the_environment_under_either_name() -> None:
@@ -58,5 +59,5 @@ def test_without_a_key_of_tinkers_nothing_is_asked(key: str) -> None:
 
 
 def test_the_key_is_not_shown() -> None:
-    found = account_of(TinkerSpec(base_url=LOCAL), experimental=False, environ=KEY)
+    found = account_of(TinkerSpec(base_url=LOCAL), LeaveOf(experimental=False), KEY)
     assert "secret" not in repr(found)

@@ -157,7 +157,8 @@ def _submit(
     # A page that was sent, gone back to and changed is another submission.
     once = f"{key}.{hashlib.sha256(body).hexdigest()[:16]}" if key else None
     request = request_key(caller, "/submit", once, body)
-    admitted = services.admission.submit(parse_spec(body), caller, request)
+    admission = services.admission
+    admitted = admission.submit(parse_spec(body, admission.accepted()), caller, request)
     if not admitted.is_replayed:
         background.add_task(services.task_queue.enqueue, [admitted.run_id])
     return admitted.run_id
@@ -167,7 +168,9 @@ def _check(services: Services, caller: Principal, draft: FormDraft) -> SpecCheck
     """Return the plan of a draft, or what is wrong with it."""
     try:
         document = draft.document()
-        plan = services.admission.plan(parse_spec(as_json(document)), caller)
+        admission = services.admission
+        spec = parse_spec(as_json(document), admission.accepted())
+        plan = admission.plan(spec, caller)
         return SpecCheck(plan=describe_plan(plan, now=utc_now()), document=document)
     except REJECTIONS as error:
         return _mistakes(error, draft)

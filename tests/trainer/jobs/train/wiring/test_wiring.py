@@ -183,7 +183,8 @@ async def test_a_machine_with_a_gpu_is_for_experiments_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    with pytest.raises(SpecError, match="set experimental to true to try it, or hide the GPU"):
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    with pytest.raises(SpecError, match=r"set experimental to true to try it,.* or hide the GPU"):
         ShortRun(tmp_path).build()
     with pytest.raises(SpecError, match="trains on the processor, and this machine has a GPU"):
         ShortRun(tmp_path, experimental=True).build()

@@ -1,0 +1,1 @@
+"""Evidence of `hillclimb accept`: stored for the installation, and read by admission."""

@@ -1,0 +1,1 @@
+"""Acceptance: small real checks of a path on an installation, and the evidence that they leave."""

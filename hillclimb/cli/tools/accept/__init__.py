@@ -1,0 +1,1 @@
+"""`hillclimb accept`: the commands, and ladders over the client."""

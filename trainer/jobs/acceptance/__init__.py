@@ -1,0 +1,1 @@
+"""Ladders of `hillclimb accept` that need the data plane: Fleet, Tinker, W&B."""

@@ -1,0 +1,162 @@
+"""The ladder `wandb`: a run at W&B by the sink that runs use, read back over the public API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from hillclimb.accept.ladder import AcceptanceCheck, CheckFailed
+from hillclimb.protocol.rundir import AttemptDir
+from hillclimb.spec.hosts import is_private
+from hillclimb.spec.run import RunSpec
+from trainer.attempt.sinks.trackers.plan import TrackingPlan
+from trainer.attempt.sinks.wandb_run import API_KEY, open_wandb
+from trainer.inputs.accepted_paths import WANDB_URL, wandb_url
+
+NUM_STEPS = 3
+METRIC = "accept/step"
+READ_S = 60.0
+"""How long the server may take until it returns what was logged."""
+LATE = f"check that this machine reaches W&B (proxy, firewall), and {WANDB_URL}"
+WRONG_KEY = f"set {API_KEY} to a key of this server, and {WANDB_URL} to the key's server"
+VIEWER = "query { viewer { username entity } }"
+RUN = """
+query Run($project: String!, $entity: String!, $name: String!) {
+  project(name: $project, entityName: $entity) { run(name: $name) { id state historyLineCount } }
+}
+"""
+DELETE = """
+mutation DeleteRun($id: ID!) { deleteRun(input: {id: $id}) { clientMutationId } }
+"""
+
+
+class WandbLadder:
+    """Logs a tiny run, reads it back and deletes it."""
+
+    def __init__(self, environ: Mapping[str, str], *, project: str, entity: str | None) -> None:
+        self._key, self._url = environ.get(API_KEY, ""), wandb_url(environ)
+        self._project, self._entity = project, entity
+        self._run_dir = tempfile.TemporaryDirectory()
+        self._run = f"accept-{uuid.uuid4().hex[:12]}"
+        self._name, self._id = "", ""
+
+    @property
+    def checks(self) -> Sequence[AcceptanceCheck]:
+        """The checks, in order."""
+        return (
+            self._check("key", self._ask_who),
+            self._check("logged", self._log, limit_s=120.0),
+            self._check("read_back", self._read, limit_s=READ_S + 30.0),
+            self._check("deleted", self._delete),
+        )
+
+    async def close(self) -> None:
+        """Delete the files; a run that was read back is deleted by the last check."""
+        self._run_dir.cleanup()
+
+    def _check(
+        self, name: str, act: Callable[[], Awaitable[str]], *, limit_s: float = 40.0
+    ) -> AcceptanceCheck:
+        async def explained() -> str:
+            try:
+                return await act()
+            except httpx.HTTPError as error:
+                raise CheckFailed(f"{self._url}: {error}", LATE) from error
+
+        return AcceptanceCheck(name=name, act=explained, limit_s=limit_s, late=LATE)
+
+    async def _ask_who(self) -> str:
+        if not self._key:
+            raise CheckFailed("there is no key", f"set {API_KEY} in this environment")
+        if not is_private(self._url):
+            raise CheckFailed(
+                f"the key would travel in the clear to {self._url}", f"set {WANDB_URL} to https://…"
+            )
+        viewer = (await self._ask(VIEWER, {})).get("viewer")
+        if not isinstance(viewer, dict):
+            raise CheckFailed(f"{self._url} knows nobody with this key", WRONG_KEY)
+        self._entity = self._entity or str(viewer.get("entity"))
+        return f"{viewer.get('username', '?')} at {self._url}, entity {self._entity}"
+
+    async def _log(self) -> str:
+        spec = RunSpec.model_validate(
+            {
+                "name": "hillclimb accept",
+                "experimental": True,
+                "data": {"env_keys": ["booking"]},
+                "tracking": {
+                    "wandb": {"mode": "online", "project": self._project, "entity": self._entity}
+                },
+            }
+        )
+        run_dir = AttemptDir(Path(self._run_dir.name) / self._run, 1)
+        run_dir.path.mkdir(parents=True)
+        plan = TrackingPlan(spec=spec, attempt_dir=run_dir, resume_from=None)
+        url = await asyncio.to_thread(_log_steps, plan)
+        self._name = plan.run_id
+        if url is None:
+            raise CheckFailed(
+                "the sink fell back to files",
+                f"let the key write to {self._entity}/{self._project} (`--entity`, `--project`)",
+            )
+        return f"{NUM_STEPS} steps logged at {url}"
+
+    async def _read(self) -> str:
+        end, lines = time.monotonic() + READ_S, -1
+        while time.monotonic() < end:
+            run = await self._find()
+            if run is not None:
+                self._id, lines = str(run.get("id")), int(run.get("historyLineCount") or 0)
+                if lines >= NUM_STEPS and run.get("state") == "finished":
+                    return f"{lines} rows, state finished"
+            await asyncio.sleep(1.0)
+        state = "no run" if lines < 0 else f"{lines} rows"
+        raise CheckFailed(f"{state} after {READ_S:g} s", "try again later: W&B is slow to ingest")
+
+    async def _delete(self) -> str:
+        await self._ask(DELETE, {"id": self._id})
+        if await self._find() is not None:
+            raise CheckFailed(
+                "the run is still there", "delete it by hand; use a key that may delete runs"
+            )
+        return "the run deleted"
+
+    async def _find(self) -> dict[str, Any] | None:
+        named = {"project": self._project, "entity": self._entity, "name": self._name}
+        project = (await self._ask(RUN, named)).get("project") or {}
+        run = project.get("run")
+        return run if isinstance(run, dict) else None
+
+    async def _ask(self, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
+        async with httpx.AsyncClient(auth=("api", self._key), timeout=30.0) as http:
+            body = {"query": query, "variables": dict(variables)}
+            response = await http.post(f"{self._url.rstrip('/')}/graphql", json=body)
+        if response.status_code in (401, 403):
+            raise CheckFailed(f"{self._url} refuses the key", WRONG_KEY)
+        try:
+            answer = response.json()
+        except json.JSONDecodeError as error:
+            raise CheckFailed(f"HTTP {response.status_code} without JSON", LATE) from error
+        errors = answer.get("errors")
+        if errors or not response.is_success:
+            raise CheckFailed(f"HTTP {response.status_code}: {str(errors)[:200]}", WRONG_KEY)
+        return dict(answer.get("data") or {})
+
+
+def _log_steps(plan: TrackingPlan) -> str | None:
+    """Log the steps as a run does and return the run's address; None where it went to files."""
+    tracker = open_wandb(plan)
+    url = tracker.run.url
+    for step in range(NUM_STEPS):
+        tracker.log({METRIC: float(step)}, step=step, at=datetime.now(UTC))
+    tracker.finish({}, succeeded=True)
+    return url
