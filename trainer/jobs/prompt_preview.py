@@ -32,10 +32,9 @@ from hillclimb.protocol.events import PhaseStarted, PromptsRendered, RunWarning
 from hillclimb.protocol.rundir import prompts_file
 from trainer.attempt.context import AttemptContext
 from trainer.envs.choose import choose_provider
-from trainer.rollouts.chat.chat import load_chat
 from trainer.rollouts.chat.prompt_stats import CountOptions, PromptStats, compute_prompt_stats
 from trainer.rollouts.limits.limits import limits_for
-from trainer.rollouts.styles.choose import choose_style
+from trainer.rollouts.styles.choose import choose_chat, choose_style
 
 PROGRESS_S = 20.0
 """Interval of progress events (seconds): the service expects events from a live trainer."""
@@ -176,7 +175,7 @@ class PromptPreview:
             await asyncio.gather(counting, return_exceptions=True)
 
     def _count(self, offers: dict[str, _EnvOffer], progress: _Progress) -> dict[str, PromptStats]:
-        chat = load_chat(self.model_dir, self.vocab_size)
+        chat = choose_chat(self.context.spec.prompt, self.model_dir, self.vocab_size)
         counting = CountOptions(
             number=self.selection.num_counted,
             on_counted=progress.count,

@@ -176,8 +176,8 @@ class Episode:
         if not results:
             answer = ToolResult(text=self._rules.no_call, is_error=True)
             self._transcript.turns.append(_turn(text, result=answer))
-        message = self._rules.render_results(results)
-        self._transcript.append_text(self._chat.encode_reply(message, turn_closed=is_closed))
+        messages = self._rules.render_results(results)
+        self._transcript.append_text(self._chat.encode_results(messages, turn_closed=is_closed))
         return None
 
     def _parse(self, text: str) -> ParsedTurn:

@@ -125,22 +125,22 @@ class WorkerFactory:
         """
         with gc_paused_import():
             from trainer.envs.choose import choose_provider
-            from trainer.rollouts.chat.chat import load_chat
-            from trainer.rollouts.styles.choose import choose_style
+            from trainer.rollouts.styles.choose import choose_chat, choose_style
             from trainer.rollouts.worker import RolloutParts, RolloutWorker
         spec = self.spec
         provider = self.provider or choose_provider(
             spec, self.run_tag, worker=worker, num_workers=spec.placement.rollout_workers
         )
+        chat = choose_chat(spec.prompt, self.model_dir, self.vocab_size)
         parts = RolloutParts(
             engine=engine,
-            chat=load_chat(self.model_dir, self.vocab_size),
+            chat=chat,
             provider=provider,
             environment=spec.environment,
             rollout=spec.rollout,
             seed=spec.schedule.seed,
             attempt=self.attempt,
-            style=choose_style(spec.prompt),
+            style=choose_style(spec.prompt, chat.call_form),
             redactor=Redactor.of(os.environ),
             has_deadlines=not spec.deterministic,
             number=worker,

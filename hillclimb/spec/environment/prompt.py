@@ -22,7 +22,16 @@ class PromptSpec(Section):
     compute them once for all tasks of an environment; for large models, whose lists of tools have
     thousands of tokens."""
 
+    tool_format: Literal["hillclimb", "native"] = "hillclimb"
+    """Form of tools, calls and answers. `hillclimb`: in our words, one form for all models, as the
+    shipped models were trained. `native`: that of the model's own chat template, so that the tokens
+    of a rollout are those of the template's rendering, and a policy that any chat server serves
+    reads what it was trained on; the template has to keep the turns of a tool loop as they are."""
+    thinking: bool | None = None
+    """Thinking of models whose chat template has a switch for it (`enable_thinking`), such as
+    Qwen3's: false begins every turn with an empty thought. null: the template's default."""
+
     @model_validator(mode="after")
-    def _version_is_read(self) -> Self:
-        reject_unused(self, ("version",), only=("style", "hillclimb"))
+    def _keys_are_read(self) -> Self:
+        reject_unused(self, ("version", "tool_format"), only=("style", "hillclimb"))
         return self

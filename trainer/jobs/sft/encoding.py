@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hillclimb.environment.base import ToolResult, ToolSpec
+from hillclimb.environment.base import ToolCall, ToolResult, ToolSpec
 from hillclimb.environment.task import Task
 from trainer.algo.sequences import TrainingSequence
+from trainer.errors import DataError
 from trainer.jobs.sft.demonstration import Demonstration, DemonstrationMessage
 from trainer.rollouts.chat.chat import Chat
-from trainer.rollouts.chat.prompts import render_call
 from trainer.rollouts.styles.base import PromptStyle
 
 
@@ -50,26 +50,22 @@ class Encoder:
         token_ids = list(self._prompt(demonstration, env_key))
         prompt_length, mask = len(token_ids), [False] * len(token_ids)
         first = 2 if demonstration.has_system else 1
-        for text, is_own in self._turns(demonstration.messages[first:]):
-            ids = self._chat.encode_turn(text) if is_own else self._between(text)
+        for ids, is_own in self._turns(demonstration.messages[first:]):
             token_ids += ids
             mask += [is_own] * len(ids)
         return imitated(token_ids, mask, prompt_length)
 
-    def _between(self, message: str) -> tuple[int, ...]:
-        """Return the tokens after a turn, without its end marker, which the turn has drawn."""
-        return self._chat.encode_reply(message)
-
     def _prompt(self, demonstration: Demonstration, env_key: str) -> tuple[int, ...]:
         messages = demonstration.messages
+        tools: Sequence[ToolSpec] = [
+            ToolSpec(name=t.name, description=t.description, parameters=t.parameters)
+            for t in demonstration.tools or ()
+        ]
         if demonstration.has_system:
-            return self._chat.encode_opening(messages[0].content or "", messages[1].content or "")
-        tools = self._tools.get(env_key, ())
-        if demonstration.tools is not None:
-            tools = [
-                ToolSpec(name=t.name, description=t.description, parameters=t.parameters)
-                for t in demonstration.tools
-            ]
+            system, prompt = (message.content or "" for message in messages[:2])
+            return self._chat.encode_opening(system, prompt, tools)
+        if demonstration.tools is None:
+            tools = self._tools.get(env_key, ())
         task = Task(
             key="demonstration",
             env_key=env_key,
@@ -80,24 +76,42 @@ class Encoder:
         )
         return self._chat.encode_prompt(task, tools, self._style.wording)
 
-    def _turns(self, messages: Sequence[DemonstrationMessage]) -> Iterator[tuple[str, bool]]:
-        """Yield the texts of the turns, and whether the assistant wrote them."""
+    def _turns(
+        self, messages: Sequence[DemonstrationMessage]
+    ) -> Iterator[tuple[tuple[int, ...], bool]]:
+        """Yield the ids of the turns and of what is between, and whether they are the assistant's.
+
+        The end marker of a turn is a part of it.
+        """
         results: list[ToolResult] = []
         for message in messages:
             if message.role == "tool":
                 results.append(ToolResult(text=message.content or "", is_error=message.is_error))
                 continue
             if results:
-                yield self._style.rules.render_results(results), False
+                yield self._results(results), False
                 results = []
-            yield _text(message), message.role == "assistant"
+            if message.role == "assistant":
+                yield self._chat.encode_turn(self._text(message)), True
+            else:
+                yield self._chat.encode_reply(message.content or ""), False
         if results:
-            yield self._style.rules.render_results(results), False
+            yield self._results(results), False
 
+    def _results(self, results: Sequence[ToolResult]) -> tuple[int, ...]:
+        return self._chat.encode_results(self._style.rules.render_results(results))
 
-def _text(message: DemonstrationMessage) -> str:
-    """Return a message as text, an assistant's calls after its words."""
-    calls = [
-        render_call(each.function.name, each.function.arguments) for each in message.tool_calls
-    ]
-    return "\n".join([*([message.content] if message.content else []), *calls])
+    def _text(self, message: DemonstrationMessage) -> str:
+        """Return an assistant's message as text, its calls after its words.
+
+        Raises:
+            DataError: the chat template has no such turn.
+        """
+        functions = (each.function for each in message.tool_calls)
+        calls = [ToolCall(name=each.name, arguments=each.arguments) for each in functions]
+        try:
+            return self._chat.turn_text(message.content or "", calls)
+        except ValueError as fault:
+            raise DataError(
+                f"a demonstration has a turn that cannot be written: {fault}"
+            ) from fault

@@ -40,8 +40,7 @@ from trainer.jobs.train.recovery import Recovery
 from trainer.jobs.train.saving import Saver
 from trainer.jobs.train.starting_policy import fetch_model
 from trainer.learners.inline import InlineLearner
-from trainer.rollouts.chat.chat import load_chat
-from trainer.rollouts.styles.choose import choose_style
+from trainer.rollouts.styles.choose import choose_chat, choose_style
 
 DOWNLOADS = "demonstrations"
 """Directory of an attempt with demonstrations that were fetched."""
@@ -123,7 +122,8 @@ def _read_sequences(
     barred = {(each.env_key, each.prompt) for each in tasks.eval if each.prompt}
     demonstrations = [each for each in every if (env_of(each, keys), _prompt(each)) not in barred]
     tools = _tools(context, demonstrations, (*tasks.train, *tasks.eval), keys, provider)
-    encoder = Encoder(load_chat(model_dir, vocab_size), choose_style(spec.prompt), tools)
+    chat = choose_chat(spec.prompt, model_dir, vocab_size)
+    encoder = Encoder(chat, choose_style(spec.prompt, chat.call_form), tools)
     return encoded(demonstrations, encoder.encode, keys), len(every) - len(demonstrations)
 
 

@@ -8,30 +8,40 @@ switched off, so an environment that answers `<|im_end|>` cannot close its own m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from tokenizers import Tokenizer
 
-from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.base import ToolCall, ToolSpec
 from hillclimb.environment.task import Task
 from trainer.errors import SpecError
-from trainer.rollouts.chat.prompts import render_observation
+from trainer.rollouts.chat.prompts import render_call, render_observation
 from trainer.rollouts.chat.template import read_generation_prompt
 from trainer.rollouts.chat.tokenizer import load_tokenizer, read_end_ids
 from trainer.rollouts.chat.turns import CHATML, FAMILIES, NEWLINE, TurnMarks
 from trainer.rollouts.chat.wording import OWN_WORDING, Wording
 
 END_OF_TURN = CHATML.end
+CallForm = Literal["tagged", "bare"]
+"""Calls as JSON between `<tool_call>` tags, or one call that is the whole turn (Llama 3)."""
 
 
 class Chat:
     """Encodes and decodes the chat format of a model family: ChatML (Qwen), Kimi's or Llama 3's.
 
     For text without special markers the ids equal those of the rendered `chat_template.jinja` of
-    our tiny models. `Chat` deviates from the templates of Qwen3 and Kimi in one place: they remove
-    old thoughts from the history, which would train tokens in a context they were not sampled in.
+    our tiny models. `Chat` deviates from the templates of Qwen3 and Kimi in one place: answers of
+    tools are user messages here, before which those templates remove earlier thoughts; that would
+    train tokens in a context they were not sampled in. `NativeChat` has the form of the model's own
+    template, which keeps them.
     """
+
+    call_form: CallForm = "tagged"
+    """How the model was taught to write calls."""
+    lists_tools: bool = False
+    """The format itself lists the tools; else the text of the system message has them."""
 
     def __init__(
         self, tokenizer: Tokenizer, generation_prompt: str = "", end_ids: Sequence[int] = ()
@@ -50,7 +60,8 @@ class Chat:
         prefill = generation_prompt.removeprefix(opening)
         self._tokenizer = tokenizer
         tokenizer.encode_special_tokens = False
-        prefill_ids = () if prefill == generation_prompt else self._encode(prefill)
+        self.prefill: str = "" if prefill == generation_prompt else prefill
+        prefill_ids = self._encode(self.prefill)
         tokenizer.encode_special_tokens = True
         self._ids = {marker: self.token_id(marker) for marker in self._marks.markers}
         self.end_of_turn_id: int = self._ids[self._marks.end]
@@ -59,16 +70,17 @@ class Chat:
         self.open_turn_ids: tuple[int, ...] = (*self._begun("assistant", ""), *prefill_ids)
 
     @classmethod
-    def from_directory(cls, directory: Path) -> Chat:
+    def from_directory(cls, directory: Path, *, thinking: bool | None = None) -> Chat:
         """Load the tokenizer and the template of a model directory in Hugging Face form.
+
+        `thinking` switches the template's generation prompt; None leaves it at its default.
 
         Raises:
             ModelUnavailable: there is no tokenizer.
-            ValueError: as `Chat`.
+            ValueError: as `Chat`, or `thinking` cannot be switched.
         """
-        return cls(
-            load_tokenizer(directory), read_generation_prompt(directory), read_end_ids(directory)
-        )
+        generation_prompt = read_generation_prompt(directory, thinking=thinking)
+        return cls(load_tokenizer(directory), generation_prompt, read_end_ids(directory))
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -77,6 +89,16 @@ class Chat:
         Base models end at `<|endoftext|>`, and chat models may: what follows is another document.
         """
         return tuple(self._stops)
+
+    @property
+    def end_of_turn(self) -> str:
+        """The marker that ends a turn."""
+        return self._marks.end
+
+    @property
+    def opening_of_turn(self) -> str:
+        """The text before a turn's first word, without a prefilled thought."""
+        return self._marks.opening("assistant")
 
     @property
     def vocab_size(self) -> int:
@@ -110,10 +132,18 @@ class Chat:
     ) -> tuple[int, ...]:
         """System message, the task as the first user message, and the open assistant turn."""
         system = wording.compose_system(task, wording.render_tools(tools))
-        return self.encode_opening(system, task.prompt)
+        return self.encode_opening(system, wording.compose_first(task), tools)
 
-    def encode_opening(self, system: str, prompt: str) -> tuple[int, ...]:
-        """A system message, the first user message, and the open assistant turn."""
+    def encode_opening(
+        self,
+        system: str,
+        prompt: str,
+        tools: Sequence[ToolSpec] = (),
+    ) -> tuple[int, ...]:
+        """A system message, the first user message, and the open assistant turn.
+
+        `tools` are read by formats that list them outside of the system message's text.
+        """
         first = self._marks.first
         return (
             *(() if first is None else (self._ids[first],)),
@@ -162,6 +192,21 @@ class Chat:
             *self.open_turn_ids,
         )
 
+    def encode_results(
+        self, messages: Sequence[str], *, turn_closed: bool = True
+    ) -> tuple[int, ...]:
+        """Return the tokens after a turn, with what the prompt style answers to it."""
+        return self.encode_reply("\n".join(messages), turn_closed=turn_closed)
+
+    def turn_text(self, content: str, calls: Sequence[ToolCall]) -> str:
+        """Return a turn as text, calls after its words; for demonstrations only.
+
+        Raises:
+            ValueError: the format has no such turn.
+        """
+        rendered = (render_call(call.name, call.arguments) for call in calls)
+        return "\n".join([*([content] if content else []), *rendered])
+
     def encode_turn(self, text: str) -> tuple[int, ...]:
         """Encode a closed assistant turn; for demonstrations only, never for samples."""
         return (*self._encode(text), self.end_of_turn_id)
@@ -202,7 +247,11 @@ def marks_of(tokenizer: Tokenizer) -> TurnMarks:
     raise ValueError(f"the tokenizer lacks some of {known}")
 
 
-def load_chat(model_dir: Path, vocab_size: int | None) -> Chat:
+def load_chat(
+    model_dir: Path,
+    vocab_size: int | None,
+    load: Callable[[Path], Chat] = Chat.from_directory,
+) -> Chat:
     """Load the chat of a model with `vocab_size` embeddings; None does not compare.
 
     Raises:
@@ -210,7 +259,7 @@ def load_chat(model_dir: Path, vocab_size: int | None) -> Chat:
         SpecError: its model family is unknown, or it does not belong to the model.
     """
     try:
-        chat = Chat.from_directory(model_dir)
+        chat = load(model_dir)
     except ValueError as fault:
         raise SpecError(f"the model in {model_dir} cannot chat: {fault}") from fault
     if vocab_size is not None and chat.vocab_size > vocab_size:

@@ -96,7 +96,7 @@ class _Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fault:
+class JsonFault:
     """Position in the turn where the JSON decoder failed, and its message."""
 
     position: int
@@ -143,21 +143,21 @@ def _read_call(
 ) -> tuple[ToolCall | MalformedCall, int]:
     """Read the call whose body begins at `start`; return it and the position to continue from."""
     start = _skip_space(text, start)
-    decoded = _decode(text, start)
-    if isinstance(decoded, _Fault):
+    decoded = decode_value(text, start)
+    if isinstance(decoded, JsonFault):
         return _repair_call(text, start, close_tag, decoded)
     value, json_end = decoded
     closing = close_tag.match(text, _skip_space(text, json_end))
     if closing:
-        return _as_call(value), closing.end()
+        return as_call(value), closing.end()
     closing = close_tag.search(text, json_end, _next_mark(text, json_end))
     if closing:
         problem = "something follows the JSON object of the tool call: write one object, no more"
         return MalformedCall(problem=problem), closing.end()
-    return _as_call(value), json_end
+    return as_call(value), json_end
 
 
-def _decode(text: str, start: int) -> tuple[object, int] | _Fault:
+def decode_value(text: str, start: int) -> tuple[object, int] | JsonFault:
     """Decode the JSON value at `start`; return it and its end.
 
     The decoder gets a window, which grows while its end may cause the fault: a failing decoder
@@ -172,9 +172,9 @@ def _decode(text: str, start: int) -> tuple[object, int] | _Fault:
         except json.JSONDecodeError as error:
             is_cut = error.msg.startswith(_UNTERMINATED) or error.pos > size - _LONGEST_TOKEN
             if is_whole or not is_cut:
-                return _Fault(start + error.pos, error.msg)
+                return JsonFault(start + error.pos, error.msg)
         except RecursionError:
-            return _Fault(start, "nested too deeply")
+            return JsonFault(start, "nested too deeply")
         else:
             if is_whole or end < size:
                 return value, start + end
@@ -182,7 +182,7 @@ def _decode(text: str, start: int) -> tuple[object, int] | _Fault:
 
 
 def _repair_call(
-    text: str, start: int, close_tag: re.Pattern[str], fault: _Fault
+    text: str, start: int, close_tag: re.Pattern[str], fault: JsonFault
 ) -> tuple[ToolCall | MalformedCall, int]:
     """Read a body that is not valid JSON by adding up to `MAX_MISSING_BRACES` final braces."""
     end, resume = _body(text, close_tag, fault)
@@ -194,12 +194,12 @@ def _repair_call(
             except (ValueError, RecursionError):
                 continue
             if _has_arguments(value):
-                return _as_call(value), resume
+                return as_call(value), resume
     problem = f"the tool call is not valid JSON ({_reason(body, fault)})"
     return MalformedCall(problem=problem), resume
 
 
-def _body(text: str, close_tag: re.Pattern[str], fault: _Fault) -> tuple[int, int]:
+def _body(text: str, close_tag: re.Pattern[str], fault: JsonFault) -> tuple[int, int]:
     """End of an unreadable body, and the position to continue from.
 
     Tags before the fault are inside strings. The body extends to its close tag, if that comes
@@ -220,7 +220,7 @@ def _has_arguments(value: object) -> bool:
     return isinstance(value, dict) and any(key in value for key in _SPELLINGS["arguments"])
 
 
-def _as_call(value: object) -> ToolCall | MalformedCall:
+def as_call(value: object) -> ToolCall | MalformedCall:
     """Check the shape of a decoded body; `tool` and `params` are accepted as older spellings."""
     problem = _problem_with(value)
     if problem is not None or not isinstance(value, dict):
@@ -298,7 +298,7 @@ def _next_mark(text: str, position: int) -> int:
     return mark.start() if mark else len(text)
 
 
-def _reason(body: str, fault: _Fault) -> str:
+def _reason(body: str, fault: JsonFault) -> str:
     """Return the reason why a body is not JSON, with the remedy for the agent."""
     if body.startswith("```"):
         return "it is in a code fence: write the JSON object alone between the tags"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 
 from hillclimb.environment.base import ToolSpec
@@ -56,12 +57,12 @@ def compute_prompt_stats(
     evenly. `text_keys`: tasks whose prompts are returned in full; if empty, the longest of those
     counted.
     """
-    reader = _Reader(chat=chat, tools=tools, wording=counting.wording, limit=limit)
+    made = _TemplateReader if chat.lists_tools else _Reader
+    reader = made(chat=chat, tools=tools, wording=counting.wording, limit=limit)
     in_order = sorted(tasks, key=lambda task: task.key)
     digest = hashlib.sha256()
     for task in in_order:
-        version = counting.wording.version
-        digest.update(prompt_hash(reader.system(task), task.prompt, version).encode())
+        digest.update(reader.hash(task).encode())
     counted: list[_Counts] = []
     for task in _spread(in_order, counting.number):
         counted.append(reader.count(task))
@@ -108,6 +109,7 @@ class _Reader:
     ) -> None:
         self._chat = chat
         self._wording = wording
+        self._tools = tools
         self._tools_text = wording.render_tools(tools)
         self._num_tools = chat.num_tokens(self._tools_text)
         self._limit = limit
@@ -121,6 +123,9 @@ class _Reader:
 
     def system(self, task: Task) -> str:
         return self._wording.compose_system(task, self._tools_text)
+
+    def hash(self, task: Task) -> str:
+        return prompt_hash(self.system(task), task.prompt, self._wording.version)
 
     def count(self, task: Task) -> _Counts:
         system = self._count_system(self.system(task))
@@ -163,19 +168,46 @@ class _Reader:
         return len(self._chat.encode_message(role, text))
 
     def show(self, task: Task) -> PromptText:
-        counts, system = self.count(task), self.system(task)
+        counts = self.count(task)
+        ids = self._chat.encode_prompt(task, self._tools, self._wording)
         return PromptText(
             env_key=task.env_key,
             task_key=task.key,
-            system=system,
-            task=task.prompt,
-            text=self._chat.decode(self._chat.encode_opening(system, task.prompt)),
+            system=self.system(task),
+            task=self._wording.compose_first(task),
+            text=self._chat.decode(ids),
             system_tokens=counts.system - counts.tools,
             tools_tokens=counts.tools,
             task_tokens=counts.prompt,
             total_tokens=counts.total,
             is_too_long=counts.total > self._limit,
         )
+
+
+class _TemplateReader(_Reader):
+    """Reads prompts whose tools the chat template lists: `NativeChat` encodes long parts once."""
+
+    def hash(self, task: Task) -> str:
+        system = f"{self._around[0]}\0{self.system(task)}"
+        return prompt_hash(system, self._wording.compose_first(task), self._wording.version)
+
+    def count(self, task: Task) -> _Counts:
+        tools = self._around[1]
+        return _Counts(
+            task=task,
+            system=self._chat.num_tokens(self.system(task)) + tools,
+            tools=tools,
+            prompt=self._chat.num_tokens(self._wording.compose_first(task)),
+            total=len(self._chat.encode_prompt(task, self._tools, self._wording)),
+        )
+
+    @cached_property
+    def _around(self) -> tuple[str, int]:
+        """The prompt of nothing, as text, and how many of its tokens the tools are."""
+        with_tools, without = (
+            self._chat.encode_opening("", "", each) for each in (self._tools, ())
+        )
+        return self._chat.decode(with_tools), len(with_tools) - len(without)
 
 
 def _spread(tasks: Sequence[Task], number: int | None) -> Sequence[Task]:

@@ -21,10 +21,13 @@ PROMPT_VERSION = "1"
 SHARED_FIRST_VERSION = "2"
 """The same lines with those that tasks share in front."""
 
-INSTRUCTIONS = (
-    'Call format: <tool_call>{"name": ..., "arguments": {...}}</tool_call>',
+TURN_RULES = (
     "Do not repeat a call with identical arguments.",
     "End every turn with one tool call, or with <done> when the task is complete.",
+)
+INSTRUCTIONS = (
+    'Call format: <tool_call>{"name": ..., "arguments": {...}}</tool_call>',
+    *TURN_RULES,
 )
 """The last lines of every system message."""
 
@@ -50,14 +53,23 @@ def compose_system(task: Task, tools_text: str, *, shared_first: bool = False) -
     An engine computes again all that follows the first difference between two prompts. With
     `shared_first` that are the few lines of the task's own, and not the tools.
     """
+    role, own = role_line(task), own_lines(task)
+    shared = (tools_text, *INSTRUCTIONS)
+    return "\n".join([role, *shared, *own] if shared_first else [role, *own, *shared])
+
+
+def role_line(task: Task) -> str:
+    """The first line of a system message."""
+    return f"You are an agent working in the app {task.env_key}."
+
+
+def own_lines(task: Task) -> list[str]:
+    """The lines of a task's own: its date, then its other variables by name."""
     context = {key: value for key, value in task.env_variables.items() if key != "CURRENT_DATE"}
-    role = f"You are an agent working in the app {task.env_key}."
     own = []
     if "CURRENT_DATE" in task.env_variables:
         own.append(f"Current date: {task.env_variables['CURRENT_DATE']}")
-    own += [f"{key}: {value}" for key, value in sorted(context.items())]
-    shared = (tools_text, *INSTRUCTIONS)
-    return "\n".join([role, *shared, *own] if shared_first else [role, *own, *shared])
+    return own + [f"{key}: {value}" for key, value in sorted(context.items())]
 
 
 def render_observation(text: str, *, is_error: bool) -> str:

@@ -26,6 +26,10 @@ class Wording(Protocol):
         """Return the system message of a task around its rendered tools."""
         ...
 
+    def compose_first(self, task: Task) -> str:
+        """Return the first user message."""
+        ...
+
     def shared_part(self, tools_text: str) -> str:
         """Return the tools and the rules after them, which all system messages contain."""
         ...
@@ -50,6 +54,10 @@ class OwnWording:
     def compose_system(self, task: Task, tools_text: str) -> str:
         """Return the system message of a task."""
         return prompts.compose_system(task, tools_text, shared_first=self._shared_first)
+
+    def compose_first(self, task: Task) -> str:
+        """Return the task's prompt as it is."""
+        return task.prompt
 
     def shared_part(self, tools_text: str) -> str:
         """Return the tools and the instructions after them."""

@@ -1,6 +1,7 @@
 """The port of a prompt style: what the policy reads first, and how each of its turns is played.
 
-`own.py` has Hillclimb's rules, the folder `skyrl` those of SkyRL's Fleet environment. A style
+`own.py` has Hillclimb's rules, the folder `native` the same with the form of calls and answers that
+the model's own chat template has, the folder `skyrl` those of SkyRL's Fleet environment. A style
 decides nothing about the environment: tools, calls and verifiers are the same.
 """
 
@@ -52,8 +53,8 @@ class TurnRules(Protocol):
         """Return the answer to a call that is not passed to the environment; None passes it on."""
         ...
 
-    def render_results(self, results: Sequence[ToolResult]) -> str:
-        """Return the user message after a turn; without results it is that of `no_call`."""
+    def render_results(self, results: Sequence[ToolResult]) -> tuple[str, ...]:
+        """Return the messages after a turn; without results it is that of `no_call`."""
         ...
 
     def grades_unfinished(self, stop: StopReason, turns: Sequence[Turn]) -> bool:

@@ -33,15 +33,15 @@ class OwnRules:
         """Pass every call on: the environment itself answers one of an unknown tool."""
         return None
 
-    def render_results(self, results: Sequence[ToolResult]) -> str:
+    def render_results(self, results: Sequence[ToolResult]) -> tuple[str, ...]:
         """Join the results into one observation; among successes, errors get a prefix."""
         if not results:
-            return prompts.render_observation(self.no_call, is_error=True)
+            return (prompts.render_observation(self.no_call, is_error=True),)
         if len(results) == 1 or all(result.is_error for result in results):
             text = "\n".join(result.text for result in results)
-            return prompts.render_observation(text, is_error=results[0].is_error)
+            return (prompts.render_observation(text, is_error=results[0].is_error),)
         text = "\n".join(f"Error: {r.text}" if r.is_error else r.text for r in results)
-        return prompts.render_observation(text, is_error=False)
+        return (prompts.render_observation(text, is_error=False),)
 
     def grades_unfinished(self, stop: StopReason, turns: Sequence[Turn]) -> bool:
         """Grade every state at a limit."""

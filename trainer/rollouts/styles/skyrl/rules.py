@@ -38,9 +38,9 @@ class SkyrlRules:
             return None
         return unknown_tool(call.name)
 
-    def render_results(self, results: Sequence[ToolResult]) -> str:
+    def render_results(self, results: Sequence[ToolResult]) -> tuple[str, ...]:
         """Return the message after a turn, which has one result or none."""
-        return render_answer(results[0]) if results else NO_CALL
+        return (render_answer(results[0]) if results else NO_CALL,)
 
     def grades_unfinished(self, stop: StopReason, turns: Sequence[Turn]) -> bool:
         """Grade only at the turn limit, and only where every turn made a call.

@@ -97,6 +97,10 @@ class SkyrlWording:
             f"{self.shared_part(tools_text)}"
         )
 
+    def compose_first(self, task: Task) -> str:
+        """Return the task's prompt as it is."""
+        return task.prompt
+
     def shared_part(self, tools_text: str) -> str:
         """Return the tools and the rules after them."""
         return f"{tools_text}\n\n{_RULES}"
