@@ -18,6 +18,7 @@ from api.scheduling import attempts
 from api.scheduling.attempts import AttemptEnd
 from api.scheduling.finalize import finalize_attempt
 from api.scheduling.limits.spending import watch as watch_budget
+from api.scheduling.outages import sweep_mark
 from api.scheduling.provisioning import backoff_until
 from api.tables import Attempt, Run, Runner
 from hillclimb.protocol.end_reasons import ReasonCode
@@ -70,11 +71,15 @@ def is_runner_lost(session: Session, attempt: Attempt, *, now: datetime) -> bool
 def _watch(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
     if attempt.state == AttemptState.ENDED.value:
         finalize_attempt(session, run, attempt, now=now)
-    elif attempt.state != AttemptState.SCHEDULED.value and is_runner_lost(
-        session, attempt, now=now
-    ):
+        return
+    is_held = attempt.state != AttemptState.SCHEDULED.value
+    is_lost = is_held and is_runner_lost(session, attempt, now=now)
+    is_late = run.deadline_at is not None and run.deadline_at <= now
+    if not (is_lost or is_late) or sweep_mark.is_stale(session, now=now):
+        return
+    if is_lost:
         _close(session, run, attempt, ReasonCode.RUNNER_LOST, now=now)
-    elif run.deadline_at is not None and run.deadline_at <= now:
+    else:
         _overdue(session, run, attempt, now=now)
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -26,7 +27,10 @@ mark in it, by which processes that hold a GPU are found. With this variable set
 the environment alone; a title is then cut to the length of the command line."""
 
 SAME_START_S = 2.0
-"""Start times are derived from the boot time, which moves a little when the clock is set."""
+"""Start times of records before the scale below move with the clock; those of it never do."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+OLDEST_BOOT_S = 1e10
+"""No time since 1970 is as large as the start times of the scale of a boot."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,23 +86,56 @@ def start_detached(
             start_new_session=True,
         )
     # Our own child keeps its pid until we wait for it, so this is never another process.
-    started_at = psutil.Process(popen.pid).create_time()
+    started_at = start_of(psutil.Process(popen.pid))
     return TrainerProcess(record=PidRecord(pid=popen.pid, started_at=started_at), popen=popen)
 
 
-def start_time(pid: int) -> float | None:
-    """Return the start time (seconds since the epoch) of a live process; None for a zombie too."""
+def start_of(process: psutil.Process) -> float:
+    """Return the start time (seconds) on a scale of this boot of the machine.
+
+    The system knows how long after its boot a process started. Seconds since 1970 follow from that
+    and the clock: whoever sets the clock by an hour moves the start of every live process by it, as
+    if all of them had ended. Where the system names its boots, their name gives the scale's origin.
+    Raises psutil.NoSuchProcess.
+    """
+    origin = _origin_of_boot()
+    if origin is None:
+        return process.create_time()
     try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.NoSuchProcess:
+        stat = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(process.pid) from None
+    # The name, which may have spaces, ends with the last parenthesis; 19 fields later is the start.
+    ticks = int(stat.rpartition(")")[2].split()[19])
+    return origin + ticks / os.sysconf("SC_CLK_TCK")
+
+
+@cache
+def _origin_of_boot() -> float | None:
+    """Return the origin of this boot's scale: 136 years apart for two boots, by chance nearer."""
+    try:
+        return OLDEST_BOOT_S + int(BOOT_ID.read_text().strip()[:8], 16)
+    except OSError:
         return None
+
+
+def start_like(process: psutil.Process, started_at: float) -> float:
+    """Return the start time of a process on the scale of another one: versions before used 1970's.
+
+    Raises psutil.NoSuchProcess.
+    """
+    return start_of(process) if started_at >= OLDEST_BOOT_S else process.create_time()
 
 
 def is_same_process(pid: int, started_at: float) -> bool:
     """True while the process of this pid and start time runs, not a later one under its pid."""
-    current = start_time(pid)
-    return current is not None and abs(current - started_at) <= SAME_START_S
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return abs(start_like(process, started_at) - started_at) <= SAME_START_S
+    except psutil.NoSuchProcess:
+        return False
 
 
 def is_alive(record: PidRecord) -> bool:
@@ -124,7 +161,7 @@ def find_trainer_process(home: Path, attempt_id: str) -> PidRecord | None:
     for owner, process in find_marked(home):
         try:
             if owner == attempt_id and os.getsid(process.pid) == process.pid:
-                return PidRecord(pid=process.pid, started_at=process.create_time())
+                return PidRecord(pid=process.pid, started_at=start_of(process))
         except (ProcessLookupError, psutil.NoSuchProcess):
             continue
     return None

@@ -224,4 +224,4 @@ class PidRecord(BaseModel):
 
     pid: int
     started_at: float
-    """Process start time in seconds since the epoch, as the operating system reports it."""
+    """Start time in seconds, on the scale of `hillclimb.process.identity.start_of`."""

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from api.clusters import leases
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
-from api.scheduling.outages import deferral, extensions, sweep_mark
+from api.scheduling.outages import clock, deferral, extensions, sweep_mark
 from api.tables import Cluster
 from worker.clusters import rows
 from worker.clusters.decide import Wait, decide
@@ -35,12 +35,17 @@ def runs(context: WorkerContext, *, now: datetime | None = None) -> Sequence[str
     """Defer the healthy runs; return ids of those that need a task, in order.
 
     First, deadlines that passed while no worker ran are reset, and leases of runners are extended
-    while no API process is alive to receive their heartbeats. Runs whose turn for a slot has come
-    are among those returned.
+    while no API process is alive to receive their heartbeats. The same after the clock was set; set
+    back, it leaves times in the future, which are brought to now. Runs whose turn for a slot has
+    come are among those returned.
     """
     now = now or utc_now()
     with context.database.transaction() as session:
-        after_outage = sweep_mark.was_down(session, now=now)
+        went_back = sweep_mark.is_ahead(session, now=now)
+        if went_back:
+            num_early = clock.pull_back(session, now=now)
+            log.warning("the clock was set back: %d runs were due too late", num_early)
+        after_outage = went_back or sweep_mark.was_down(session, now=now)
         num_unreachable = extensions.mark_api_unreachable(
             session, after_outage=after_outage, now=now
         )

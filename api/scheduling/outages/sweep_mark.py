@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import case, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -17,16 +17,41 @@ from api.tables import Sweep
 RUNS = "runs"
 
 
+DOWN = timedelta(seconds=SERVICE_DOWN_S)
+
+
 def was_down(session: Session, *, now: datetime) -> bool:
     """Return True if no sweep was completed for long, or none ever."""
-    last = session.scalar(select(Sweep.completed_at).where(Sweep.name == RUNS))
-    return last is None or last < now - timedelta(seconds=SERVICE_DOWN_S)
+    last = _last(session)
+    return last is None or last < now - DOWN
+
+
+def is_ahead(session: Session, *, now: datetime) -> bool:
+    """Return True if the last sweep lies in the future: the clock was set back since."""
+    last = _last(session)
+    return last is not None and last > now + DOWN
+
+
+def is_stale(session: Session, *, now: datetime) -> bool:
+    """Return True where the next sweep will restart deadlines and leases before it judges them.
+
+    After an outage, and after the clock was set; a task may come before that sweep.
+    """
+    last = _last(session)
+    return last is not None and abs(now - last) > DOWN
+
+
+def _last(session: Session) -> datetime | None:
+    return session.scalar(select(Sweep.completed_at).where(Sweep.name == RUNS))
 
 
 def mark(session: Session, *, now: datetime) -> None:
-    """Record a complete sweep; the mark never goes back."""
+    """Record a complete sweep; the mark goes back only after the clock was set back."""
     statement = insert(Sweep).values(name=RUNS, completed_at=now)
-    later = func.greatest(Sweep.completed_at, statement.excluded.completed_at)
+    new = statement.excluded.completed_at
+    later = case(
+        (Sweep.completed_at > new + DOWN, new), else_=func.greatest(Sweep.completed_at, new)
+    )
     session.execute(
         statement.on_conflict_do_update(index_elements=["name"], set_={"completed_at": later})
     )

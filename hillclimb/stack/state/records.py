@@ -13,7 +13,7 @@ StackState = Literal["starting", "ready", "stopping", "stopped", "failed"]
 
 
 class ProcessRecord(BaseModel):
-    """A process by pid and start time (seconds since the epoch)."""
+    """A process by pid and start time (seconds)."""
 
     model_config = ConfigDict(frozen=True)
 

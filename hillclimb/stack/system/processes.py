@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from hillclimb.process.identity import SAME_START_S, is_same_process, start_time
+from hillclimb.process.identity import SAME_START_S, is_same_process, start_like, start_of
 from hillclimb.stack.system.binaries import SystemUser
 from hillclimb.stack.system.cloud_keys import without_cloud_keys
 from hillclimb.stack.system.poll import wait_until
@@ -23,7 +23,7 @@ OWNER_VARIABLE = "HILLCLIMB_STACK_OWNER"
 class Identity:
     """A process that cannot be confused with a later one of the same pid.
 
-    `started` is the start time in seconds since the epoch.
+    `started` is the start time in seconds (`hillclimb.process.identity.start_of`).
     """
 
     pid: int
@@ -36,8 +36,12 @@ class Identity:
 
 def identify(pid: int) -> Identity | None:
     """Return the process that runs under `pid` now, or None."""
-    started = start_time(pid)
-    return None if started is None else Identity(pid=pid, started=started)
+    try:
+        process = psutil.Process(pid)
+        is_over = process.status() == psutil.STATUS_ZOMBIE
+        return None if is_over else Identity(pid=pid, started=start_of(process))
+    except psutil.NoSuchProcess:
+        return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,7 +138,7 @@ def owned_by(state: Path) -> Iterator[tuple[Identity, list[str]]]:
             if process.pid in ourselves or process.environ().get(OWNER_VARIABLE) != mark:
                 continue
             if process.status() != psutil.STATUS_ZOMBIE:
-                identity = Identity(pid=process.pid, started=process.create_time())
+                identity = Identity(pid=process.pid, started=start_of(process))
                 yield identity, process.cmdline()
         except (psutil.Error, OSError):  # it ended meanwhile, or access is denied
             continue
@@ -146,7 +150,7 @@ def processes_in(directory: Path) -> list[Identity]:
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if Path(process.cwd()) == directory.resolve():
-                identities.append(Identity(pid=process.pid, started=process.create_time()))
+                identities.append(Identity(pid=process.pid, started=start_of(process)))
     return identities
 
 
@@ -161,9 +165,9 @@ def kill_group_of(leader: Identity) -> None:
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             mine = os.getpgid(process.pid) == leader.pid == os.getsid(process.pid)
-            if mine and process.create_time() >= leader.started - SAME_START_S:
+            if mine and start_like(process, leader.started) >= leader.started - SAME_START_S:
                 os.kill(process.pid, signal.SIGKILL)
 
 
 def _identity_of_child(pid: int) -> Identity:
-    return Identity(pid=pid, started=psutil.Process(pid).create_time())
+    return Identity(pid=pid, started=start_of(psutil.Process(pid)))

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from hillclimb.process.identity import (
     ATTEMPT_VARIABLE,
     HOME_VARIABLE,
+    SAME_START_S,
     is_alive,
+    is_same_process,
     kill_marked,
     start_detached,
+    start_of,
 )
+from hillclimb.stack.system.processes import Identity, identify
 
 TITLED = """
 import pathlib, subprocess, sys, time
@@ -57,3 +63,35 @@ def test_a_process_and_its_child_that_write_a_title_over_their_environment_are_f
         assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
     finally:
         started.kill()
+
+
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock, as far as psutil sees: Linux then moves the boot time by as much."""
+    real = psutil.boot_time()
+
+    def set_by(seconds: float) -> None:
+        monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: real + seconds)
+
+    return set_by
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_process_is_known_again_after_the_clock_was_set(
+    set_clock: Callable[[float], None], seconds: float
+) -> None:
+    """Otherwise a runner takes its trainer for dead, and the next attempt starts beside it."""
+    me = identify(os.getpid())
+    assert me is not None
+    set_clock(seconds)
+    assert me.alive()
+    assert identify(os.getpid()) == me
+    assert not Identity(pid=me.pid, started=me.started - 60).alive()
+
+
+def test_a_record_of_an_earlier_version_is_known_as_well_as_before() -> None:
+    """A runner that was updated adopts the trainers of the one before."""
+    since_1970 = psutil.Process().create_time()
+    assert abs(since_1970 - start_of(psutil.Process())) > SAME_START_S
+    assert is_same_process(os.getpid(), since_1970)
+    assert not is_same_process(os.getpid(), since_1970 - 60)

@@ -6,7 +6,7 @@ import os
 
 import psutil
 
-from hillclimb.process.identity import TrainerProcess, find_marked, is_alive
+from hillclimb.process.identity import TrainerProcess, find_marked, is_alive, start_of
 from hillclimb.process.launcher import read_pid, write_pid
 from hillclimb.protocol.rundir import AttemptDir, PidRecord
 from trainer.node.settings import NodeSettings
@@ -36,7 +36,7 @@ def _by_mark(settings: NodeSettings, attempt_dir: AttemptDir) -> PidRecord | Non
         try:
             is_leader = os.getsid(process.pid) == process.pid
             if owner == settings.attempt_id and is_leader and INGEST in process.environ():
-                record = PidRecord(pid=process.pid, started_at=process.create_time())
+                record = PidRecord(pid=process.pid, started_at=start_of(process))
                 write_pid(attempt_dir, record)
                 return record
         except (OSError, psutil.Error):  # it has exited meanwhile
