@@ -8,6 +8,7 @@ Scoring fixed tokens on both sides finds that, as far as it is larger than round
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -17,10 +18,20 @@ from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 TOLERANCE = 1e-4
 """Mean |difference| of log-probs in float32; without a fault they agree to 3e-5 (tests)."""
 BFLOAT16_TOLERANCE = 0.3
-"""The same where a side computes in bfloat16. Without a fault 0.12 at most was seen, on the shipped
-model, in which the canary's tokens have log-probs around -13."""
+"""The same where a side computes in bfloat16, at the first sync. Without a fault 0.13 at most was
+seen, on the shipped models, in which the canary's tokens have log-probs around -11."""
+MARGIN, LEAST_BFLOAT16_TOLERANCE = 5.0, 0.1
+"""From the second sync on it is this many times the first gap, between the two tolerances."""
 
 NUM_CANARY_TOKENS = 32
+NUM_TEXT_TOKENS = 64
+TEXT = (
+    "The runner writes each event to a file first, and then sends it to the service. If the service"
+    " is away, it tries again later, so that nothing is lost.\n"
+    '{"name": "search", "arguments": {"query": "open orders of last week", "limit": 20}}\n'
+)
+"""Text such as models were trained on: log-probs of unlikely tokens are large numbers, in which
+bfloat16 rounds away more."""
 
 
 class Scores(Protocol):
@@ -34,6 +45,13 @@ class Scores(Protocol):
 def canary_tokens(vocab_size: int) -> tuple[int, ...]:
     """Fixed tokens spread over the vocabulary (a stride prime to most sizes), 32 of them."""
     return tuple((7 + 7919 * index) % vocab_size for index in range(NUM_CANARY_TOKENS))
+
+
+def text_tokens(ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """Return the tokens to score: the first of those of `TEXT`, if the model has them."""
+    tokens = tuple(ids[:NUM_TEXT_TOKENS])
+    is_text = len(tokens) > 1 and max(tokens) < vocab_size
+    return tokens if is_text else canary_tokens(vocab_size)
 
 
 def canary_tolerance(*dtypes: str) -> float:
@@ -61,3 +79,50 @@ async def canary_gap(
             f" tokens (allowed: {tolerance:g}): a weight was not transferred"
         )
     return gap
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Scores from before."""
+
+    scores: torch.Tensor
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Return the scores."""
+        assert len(token_ids) == len(self.scores) + 1
+        return self.scores
+
+
+class Canary:
+    """The comparison of a run: its tokens, the learner's scores, and what may differ."""
+
+    def __init__(self, token_ids: Sequence[int], *, tolerance: float) -> None:
+        """`tolerance` is that of the first sync."""
+        self._token_ids, self._tolerance = tuple(token_ids), tolerance
+        self._most, self._is_calibrated = tolerance, False
+        self._trained: _Known | None = None
+
+    async def score(self, learner: Scores) -> None:
+        """Score the learner's weights, which are about to be synced.
+
+        Once for all engines, and before these use a GPU that both share.
+        """
+        self._trained = _Known(await learner.logprobs(self._token_ids))
+
+    async def gap(self, engines: Sequence[Scores]) -> float:
+        """Return the largest gap of an engine (nats).
+
+        Raises:
+            NonFiniteUpdate, WeightSyncMismatch: as `canary_gap`.
+        """
+        assert self._trained is not None, "the learner was not scored"
+        gaps = [
+            await canary_gap(engine, self._trained, self._token_ids, tolerance=self._tolerance)
+            for engine in engines
+        ]
+        if not self._is_calibrated:
+            # In float32 it stays what it was.
+            least = min(LEAST_BFLOAT16_TOLERANCE, self._most)
+            self._tolerance = min(self._most, max(least, MARGIN * max(gaps)))
+            self._is_calibrated = True
+        return max(gaps)
