@@ -20,6 +20,7 @@ from hillclimb.spec.rules.experimental_features import experimental_features
 from hillclimb.spec.rules.tinker import refuse_beyond_tinker
 from hillclimb.spec.sections import RunSections
 from hillclimb.spec.training.algorithm import refuse_clips_never_reached
+from hillclimb.spec.training.placement import refuse_unfit_for_turns
 
 MINIFLEET_ENV_KEYS = (
     *("booking", "github", "outlook", "reddit", "ticketmaster"),
@@ -140,6 +141,11 @@ class RunSpec(RunSections):
                 f" there are {pairs[0]} and {pairs[1]}: set engine.data_parallel_size and"
                 " placement.learner_ranks to the same number"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _engines_and_learner_take_turns(self) -> Self:
+        refuse_unfit_for_turns(self.placement, self.engine, self.schedule)
         return self
 
     @model_validator(mode="after")

@@ -112,6 +112,7 @@ def _options(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> VllmOpti
         kv_offload_gib=engine.kv_offload_gib,
         tensor_parallel_size=engine.tensor_parallel_size,
         by_chunks=engine.is_direct,
+        sleeps=spec.placement.colocate,
         lora_rank=spec.learner.lora.rank
         if spec.learner.lora is not None and engine.weight_transport == "lora"
         else None,

@@ -22,6 +22,8 @@ def experimental_features(spec: RunSections) -> Iterator[tuple[str, str]]:
         yield "engine.kv_offload_gib above 0", "leave it out"
     if engine.weight_transport == "nccl":
         yield "engine.weight_transport nccl on GPUs", "set it to auto"
+    if spec.placement.colocate:
+        yield "placement.colocate", "leave it out, and give engines and ranks GPUs of their own"
     if engine.weight_transport == "ipc":
         yield "engine.weight_transport ipc on GPUs", "set it to auto"
     if spec.tracking.wandb.mode == "online":

@@ -65,6 +65,12 @@ class Ranks:
         self.rank, self.size = world.rank, world.size
         self.mesh: DeviceMesh = init_device_mesh(self.device.type, (world.size,))
 
+    def free_cached_memory(self) -> None:
+        """Give the GPU's memory that no tensor uses back to other processes."""
+        self.wait()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def wait(self) -> None:
         """Wait until this rank's device is idle: then a clock may be read."""
         if self.device.type == "cuda":
