@@ -13,8 +13,7 @@ import argparse
 import asyncio
 import json
 import random
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ class Played:
     """What the episodes needed at least: every token computed once (count)."""
 
     num_new: int = 0
-    ended: list[float] = field(default_factory=list)
 
 
 async def play(
@@ -75,7 +73,6 @@ async def play(
         played.num_new += len(observation) + 1
         await asyncio.sleep(rng.uniform(0.5, 1.5) * TOOL_S)
     engine.release(session)
-    played.ended.append(time.perf_counter())
 
 
 def preemptions() -> float:
@@ -100,8 +97,6 @@ async def measured(cache_tokens: int, *, by_room: bool) -> dict[str, float]:
     )
     played, before = Played(), preemptions()
     try:
-        await engine.logprobs(list(range(10, 20)))
-        began = time.perf_counter()
         await asyncio.gather(
             *(
                 play(engine, group, sample, played, by_room=by_room)
@@ -116,8 +111,6 @@ async def measured(cache_tokens: int, *, by_room: bool) -> dict[str, float]:
             "computed_again": stats.num_prefill_tokens - at_least,
             "computed": stats.num_prefill_tokens,
             "preemptions": preemptions() - before,
-            "seconds": round(max(played.ended) - began, 2),
-            "half_ended_s": round(sorted(played.ended)[len(played.ended) // 2] - began, 2),
             "waits": stats.num_cache_waits,
         }
     finally:

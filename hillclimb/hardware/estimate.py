@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hillclimb.hardware.gpus import GpuModel, closest_gpu, gpu_named
 from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count, gib, largest
 from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
-from hillclimb.hardware.memory.learner import EXPORT, LearnerMemory
+from hillclimb.hardware.memory.learner import EXPORT, SAMPLING, LearnerMemory
 from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from hillclimb.hardware.memory.routes import why_not_replayed
 from hillclimb.hardware.model.context_length import why_too_long
@@ -137,6 +137,11 @@ class _Working:
         return self._learns and self.spec.engine.weight_transport == "ipc"
 
     @property
+    def _takes_turns(self) -> bool:
+        """Tell whether they use it one after the other; without GPUs nothing is given back."""
+        return self._learns and self.spec.placement.colocate and self.gpu is not None
+
+    @property
     def _transport(self) -> Transport:
         """Return the transport that the trainer uses on this machine."""
         engine, has_adapter = self.spec.engine, self.spec.learner.lora is not None
@@ -154,6 +159,7 @@ class _Working:
             max_sequence_length=spec.rollout.max_sequence_length,
             by_chunks=self._transport in ("ipc", "nccl"),
             on_gpu=self.gpu is not None,
+            takes_turns=self._takes_turns,
         )
 
     def _engine(self, gpu: GpuModel) -> EngineMemory:
@@ -181,7 +187,14 @@ class _Working:
             rollout_workers=spec.placement.rollout_workers,
             transport=self._transport,
             kv_offload_gib=spec.engine.kv_offload_gib,
+            sleeping_weights_bytes=self._sleeping_weights_bytes(),
         )
+
+    def _sleeping_weights_bytes(self) -> float:
+        engine = self.spec.engine
+        size = 2 if engine.dtype == "bfloat16" else 4
+        keeps = self._takes_turns and engine.sleep_level == 1
+        return float(size * self.shape.num_parameters) if keeps else 0.0
 
     def _memory(self, machine: MachineMemory) -> tuple[Phase, ...]:
         """Return the phases of a node's memory; without GPUs it includes the workers' own."""
@@ -240,8 +253,10 @@ class _Working:
         yield from why_unsuited(self.spec, self.shape)
         engine, room = self._engine(self.gpu), self.gpu.memory_gib * GIB
         update = engine.update_bytes(self._transport) if self._learns else 0.0
-        if engine.reserved_bytes + CONTEXT_BYTES + update > room:
-            arriving = f" and {gib(update)} of arriving weights" if update else ""
+        # Engines that take turns have no cache yet when new weights arrive.
+        beside_cache = 0.0 if self._takes_turns else update
+        if engine.reserved_bytes + CONTEXT_BYTES + beside_cache > room:
+            arriving = f" and {gib(beside_cache)} of arriving weights" if beside_cache else ""
             yield (
                 f"engine.gpu_memory_utilization {self.spec.engine.gpu_memory_utilization:g} leaves"
                 f" no room for CUDA's own memory{arriving} on a {self.candidate.gpu_name}, and vLLM"
@@ -256,14 +271,11 @@ class _Working:
             )
         if not self._learns:
             return
-        reserved = engine.reserved_bytes if self._shares else 0.0
-        # On a GPU of both, new weights arrive while the learner exports them, and at no other time.
-        beside = {EXPORT: reserved + update} if self._shares else {}
         learner = max(
             self._learner().phases(),
-            key=lambda phase: phase.num_bytes + beside.get(phase.name, reserved),
+            key=lambda phase: phase.num_bytes + self._beside(phase, engine, update),
         )
-        engines = beside.get(learner.name, reserved)
+        engines = self._beside(learner, engine, update)
         if learner.num_bytes + engines > room:
             shared = f" beside the engine's {gib(engines)}" if self._shares else ""
             yield (
@@ -271,6 +283,16 @@ class _Working:
                 f" {learner.name}, and one {self.candidate.gpu_name} has"
                 f" {self.gpu.memory_gib:g} GiB"
             )
+
+    def _beside(self, phase: Phase, engine: EngineMemory, update: float) -> float:
+        """Return the bytes of an engine on a rank's GPU in a phase of the learner."""
+        if not self._shares:
+            return 0.0
+        # New weights arrive while the learner exports them, and at no other time.
+        arriving = update if phase.name == EXPORT else 0.0
+        if not self._takes_turns or phase.name == SAMPLING:
+            return engine.reserved_bytes + arriving
+        return (engine.without_cache_bytes if arriving else engine.asleep_bytes) + arriving
 
     def _machine_problems(self, memory_gib: float, disk_gib: float) -> Iterator[str]:
         candidate = self.candidate
@@ -303,6 +325,8 @@ class _Working:
             yield from _summed(title, phase)
         engines = spec.engine.data_parallel_size
         where = "the GPUs of the ranks" if self._shares else "separate GPUs"
+        if self._takes_turns:
+            where += f", asleep while these learn (engine.sleep_level {spec.engine.sleep_level})"
         yield f"engine, each of {engines}, on {where}"
         yield from (f"  {line}" for line in self._engine(self.gpu).lines())
 

@@ -20,6 +20,7 @@ from hillclimb.spec.rules.experimental_features import refused_features
 from hillclimb.spec.rules.tinker import refuse_beyond_tinker
 from hillclimb.spec.sections import RunSections
 from hillclimb.spec.training.algorithm import refuse_clips_never_reached
+from hillclimb.spec.training.placement import refuse_unfit_for_turns
 
 MINIFLEET_ENV_KEYS = (
     *("booking", "github", "outlook", "reddit", "ticketmaster"),
@@ -154,6 +155,11 @@ class RunSpec(RunSections):
                 f" and placement.learner_ranks is {ranks}: set placement.learner_ranks to a"
                 " multiple of it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _engines_and_learner_take_turns(self) -> Self:
+        refuse_unfit_for_turns(self.placement, self.engine, self.schedule)
         return self
 
     @model_validator(mode="after")

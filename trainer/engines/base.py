@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -112,6 +112,37 @@ class Restartable(Protocol):
 
         Raises:
             EngineError: it died more often than its restart limit.
+        """
+        ...
+
+
+@runtime_checkable
+class Sleeps(Protocol):
+    """An engine that can leave its GPU to a learner."""
+
+    async def sleep(self, level: Literal[1, 2]) -> None:
+        """Complete the requests in flight, then give cache and weights back; new requests wait.
+
+        Level 1 keeps the weights in the machine's memory, level 2 discards them.
+
+        Raises:
+            EngineError: it did not fall asleep.
+        """
+        ...
+
+    async def wake_weights(self) -> None:
+        """Take memory for the weights; after level 2 they are undefined until the next sync.
+
+        Raises:
+            EngineError: there was no memory for them.
+        """
+        ...
+
+    async def wake_cache(self) -> None:
+        """Take memory for an empty cache, and serve the requests that wait.
+
+        Raises:
+            EngineError: there was no memory for it.
         """
         ...
 

@@ -8,6 +8,7 @@ Scoring fixed tokens on both sides finds that, as far as it is larger than round
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -18,11 +19,21 @@ from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 TOLERANCE = 1e-4
 """Mean |difference| of log-probs in float32; without a fault they agree to 3e-5 (tests)."""
 BFLOAT16_TOLERANCE = 0.3
-"""The same where a side computes in bfloat16. Without a fault 0.12 at most was seen, on the shipped
-model, in which the canary's tokens have log-probs around -13."""
+"""The same where a side computes in bfloat16, at the first sync. Without a fault 0.13 at most was
+seen, on the shipped models, in which the canary's tokens have log-probs around -11."""
+MARGIN, LEAST_BFLOAT16_TOLERANCE = 5.0, 0.1
+"""From the second sync on it is this many times the first gap, between the two tolerances."""
 
 NUM_CANARY_TOKENS = 32
 """Of a model in which every token is multiplied with every weight."""
+NUM_TEXT_TOKENS = 64
+TEXT = (
+    "The runner writes each event to a file first, and then sends it to the service. If the service"
+    " is away, it tries again later, so that nothing is lost.\n"
+    '{"name": "search", "arguments": {"query": "open orders of last week", "limit": 20}}\n'
+)
+"""Text such as models were trained on: log-probs of unlikely tokens are large numbers, in which
+bfloat16 rounds away more."""
 
 
 class Scores(Protocol):
@@ -50,6 +61,19 @@ def num_canary_tokens(experts: ExpertShape | None, *, max_length: int) -> int:
     return max(NUM_CANARY_TOKENS, min(count, max_length))
 
 
+def text_tokens(
+    ids: Sequence[int], vocab_size: int, count: int = NUM_CANARY_TOKENS
+) -> tuple[int, ...]:
+    """Return the tokens to score: the first of those of `TEXT`, if the model has them.
+
+    Tokens spread over the vocabulary follow where `count` is more than those of the text.
+    """
+    tokens = tuple(ids[:NUM_TEXT_TOKENS])
+    if len(tokens) <= 1 or max(tokens) >= vocab_size:
+        return canary_tokens(vocab_size, count)
+    return tokens + canary_tokens(vocab_size, max(count - len(tokens), 0))
+
+
 def canary_tolerance(*dtypes: str) -> float:
     """Return the gap allowed between sides that compute in `dtypes`."""
     return BFLOAT16_TOLERANCE if "bfloat16" in dtypes else TOLERANCE
@@ -75,3 +99,50 @@ async def canary_gap(
             f" tokens (allowed: {tolerance:g}): a weight was not transferred"
         )
     return gap
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Scores from before."""
+
+    scores: torch.Tensor
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Return the scores."""
+        assert len(token_ids) == len(self.scores) + 1
+        return self.scores
+
+
+class Canary:
+    """The comparison of a run: its tokens, the learner's scores, and what may differ."""
+
+    def __init__(self, token_ids: Sequence[int], *, tolerance: float) -> None:
+        """`tolerance` is that of the first sync."""
+        self._token_ids, self._tolerance = tuple(token_ids), tolerance
+        self._most, self._is_calibrated = tolerance, False
+        self._trained: _Known | None = None
+
+    async def score(self, learner: Scores) -> None:
+        """Score the learner's weights, which are about to be synced.
+
+        Once for all engines, and before these use a GPU that both share.
+        """
+        self._trained = _Known(await learner.logprobs(self._token_ids))
+
+    async def gap(self, engines: Sequence[Scores]) -> float:
+        """Return the largest gap of an engine (nats).
+
+        Raises:
+            NonFiniteUpdate, WeightSyncMismatch: as `canary_gap`.
+        """
+        assert self._trained is not None, "the learner was not scored"
+        gaps = [
+            await canary_gap(engine, self._trained, self._token_ids, tolerance=self._tolerance)
+            for engine in engines
+        ]
+        if not self._is_calibrated:
+            # In float32 it stays what it was.
+            least = min(LEAST_BFLOAT16_TOLERANCE, self._most)
+            self._tolerance = min(self._most, max(least, MARGIN * max(gaps)))
+            self._is_calibrated = True
+        return max(gaps)

@@ -137,6 +137,7 @@ def _options(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> VllmOpti
         tensor_parallel_size=engine.tensor_parallel_size,
         by_chunks=engine.is_direct,
         returns_routes=spec.learner.routing_replay,
+        sleeps=spec.placement.colocate,
         lora_rank=spec.learner.lora.rank
         if spec.learner.lora is not None and engine.weight_transport == "lora"
         else None,

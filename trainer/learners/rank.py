@@ -34,6 +34,7 @@ from trainer.learners.saved.sending import Sender
 from trainer.learners.update.clipping import clip_gradients
 from trainer.learners.update.expert_load import expert_metrics
 from trainer.learners.update.optimizer import make_optimizer, settings_of
+from trainer.learners.update.parking import park, unpark
 from trainer.learners.update.rates import RateSchedule
 from trainer.learners.update.summary import Update, speed_metrics, summary
 from trainer.learners.update.throughput import pair_cost, peak_flops, peak_memory_gib, train_flops
@@ -142,6 +143,18 @@ class LearnerRank:
         metrics |= self._expert_metrics()
         metrics["policy/flops"] = sum(update.flops + update.scoring_flops for update in updates)
         return metrics | speed | {"policy/peak_memory_gib": max(peaks)}
+
+    def park(self) -> None:
+        """Leave the GPU to an engine beside this rank, but for the weights: repeating is free.
+
+        The optimizer's state goes to the machine's memory, gradients and cached memory are freed.
+        """
+        park(self._optimizer)
+        self._ranks.free_cached_memory()
+
+    def unpark(self) -> None:
+        """Take the optimizer's state back, for the next `step`."""
+        unpark(self._optimizer)
 
     def take_token_values(self) -> tuple[SequenceValues, ...]:
         """Return, and forget, the values of the tokens of this rank's sequences in the last step.

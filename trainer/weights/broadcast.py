@@ -15,8 +15,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+CONNECT_TIMEOUT = timedelta(minutes=10)
+"""Longest wait until all members have joined and are connected, which NCCL does at the first
+broadcast; an engine that still compiles its kernels comes late."""
 TIMEOUT = timedelta(minutes=2)
-"""Longest wait of one process for the others."""
+"""Longest wait of one process for the others in a later broadcast."""
 
 
 def free_address(host: str = "127.0.0.1") -> str:
@@ -33,22 +36,24 @@ class WeightBroadcastGroup:
     """A process group in which rank 0 sends tensors to all others."""
 
     def __init__(self, address: str, rank: int, size: int, device: torch.device) -> None:
-        """Join the group at `HOST:PORT`; returns when all members have joined.
+        """Join the group at `HOST:PORT`; returns when all members are connected.
 
         Raises:
-            RuntimeError: not all joined within `TIMEOUT`.
+            RuntimeError: not all of them were within `CONNECT_TIMEOUT`.
         """
         host, _, port = address.rpartition(":")
-        rendezvous = TCPStore(host, int(port), size, is_master=rank == 0, timeout=TIMEOUT)
+        rendezvous = TCPStore(host, int(port), size, is_master=rank == 0, timeout=CONNECT_TIMEOUT)
         store = PrefixStore("weights", rendezvous)
         self._device = device
         self._group: Any
         if device.type == "cuda":
             options = dist.ProcessGroupNCCL.Options()
-            options._timeout = TIMEOUT  # noqa: SLF001 - as torch.distributed itself sets it
+            options._timeout = CONNECT_TIMEOUT  # noqa: SLF001 - as torch.distributed itself sets it
             self._group = dist.ProcessGroupNCCL(store, rank, size, options)
         else:
-            self._group = dist.ProcessGroupGloo(store, rank, size, TIMEOUT)
+            self._group = dist.ProcessGroupGloo(store, rank, size, CONNECT_TIMEOUT)
+        self.broadcast(torch.zeros(1, device=device))
+        self._group._set_default_timeout(TIMEOUT)  # noqa: SLF001 - as above
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Send `tensor` (rank 0), or receive into it (all others); returns when that is done."""

@@ -94,6 +94,17 @@ class EngineMemory:
         """Bytes left for the KV cache; negative if not even the weights fit."""
         return self.reserved_bytes - sum(term.num_bytes for term in self.fixed())
 
+    @property
+    def asleep_bytes(self) -> float:
+        """Bytes that a sleeping engine keeps on the GPU."""
+        return OVERHEAD_BYTES
+
+    @property
+    def without_cache_bytes(self) -> float:
+        """Bytes of an engine that has woken its weights and not its cache."""
+        size = self.dtype_bytes * self.shape.num_parameters / self.engine.tensor_parallel_size
+        return OVERHEAD_BYTES + size
+
     def update_bytes(self, transport: str) -> float:
         """Bytes while new weights arrive, outside of what vLLM reserves.
 

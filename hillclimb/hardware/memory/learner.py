@@ -23,6 +23,8 @@ CONTEXT_BYTES = 2 * GIB
 """Assumed, not measured: CUDA's context, NCCL's buffers and libraries' work space of a process."""
 EXPORT = "exporting the weights"
 """Name of the phase in which engines receive them."""
+SAMPLING = "sampling"
+"""Name of the phase in which engines on the ranks' GPUs sample."""
 SLACK = 0.05
 """Assumed, not measured: share of temporary memory that the allocator loses."""
 
@@ -44,6 +46,8 @@ class LearnerMemory:
     by_chunks: bool
     """True if weights go to engines by `ipc` or `nccl`, in chunks."""
     on_gpu: bool = True
+    takes_turns: bool = False
+    """True if engines use its GPUs while it does not learn (`placement.colocate`)."""
 
     @property
     def dtype_bytes(self) -> int:
@@ -114,14 +118,32 @@ class LearnerMemory:
             # The optimizer's step is one kernel per tensor and needs no memory of its own; with
             # moments in fewer bits it takes less than a pass, for the part that is computed.
             self._phase(EXPORT, *self._weight_export()),
+            *((self._phase(SAMPLING, self._saved_tensor()),) if self.takes_turns else ()),
         )
+
+    def _saved_tensor(self) -> Term:
+        """Return the largest tensor as a checkpoint gathers it, which is saved between steps."""
+        size, largest = 4 + self.dtype_bytes, self.shape.embedding_parameters
+        how = f"{size} B x {count(largest)}"
+        return Term("the largest tensor of a checkpoint, whole", size * largest, how)
+
+    def _parked_states(self) -> tuple[Term, ...]:
+        """Return what stays on the GPU while engines use it (`LearnerRank.park`)."""
+        first, *others = self.states() or (None,)
+        if first is None:
+            return ()
+        per_rank = self.num_trained / self.num_ranks
+        how = f"4 B x {count(self.num_trained)} trained parameters / {self.num_ranks} ranks"
+        return (Term("weights, float32", 4 * per_rank, how), *others)
 
     def _phase(self, name: str, *passing: Term) -> Phase:
         temporary = sum(term.num_bytes for term in passing)
         slack = Term("lost by the allocator", SLACK * temporary, f"{SLACK:.0%} of temporary memory")
         context = Term("CUDA's context, NCCL, work space", CONTEXT_BYTES, "assumed")
         own = (context, slack) if self.on_gpu else ()
-        return Phase(name=name, terms=(*self.states(), *passing, *own))
+        is_parked = self.takes_turns and name in (EXPORT, SAMPLING)
+        states = self._parked_states() if is_parked else self.states()
+        return Phase(name=name, terms=(*states, *passing, *own))
 
     def _frozen(self, what: str) -> Term:
         size, number = self.dtype_bytes, self.shape.num_parameters

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count
+from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count, gib
 from hillclimb.hardware.memory.learner import LearnerMemory
 
 
@@ -46,6 +46,8 @@ class MachineMemory:
     transport: str
     kv_offload_gib: int = 0
     """Main memory for evicted parts of an engine's cache (GiB)."""
+    sleeping_weights_bytes: float = 0.0
+    """Weights of an engine that sleeps (`engine.sleep_level` 1)."""
 
     def memory_phases(self) -> tuple[Phase, ...]:
         """Return the phases of the run; the largest one determines the required memory."""
@@ -100,15 +102,33 @@ class MachineMemory:
             f"{self.engines} engines x {each.engine:g} GiB + {self.ranks} ranks x {each.rank:g} GiB"
             f" + {self.rollout_workers} rollout workers x {each.rollout_worker:g} GiB, assumed"
         )
-        terms = (
+        return (
             Term("system", each.system * GIB, "assumed"),
             Term("processes", processes * GIB, how),
+            *self._evicted(),
+            *self._in_turns(),
         )
+
+    def _evicted(self) -> tuple[Term, ...]:
         if not self.kv_offload_gib:
-            return terms
+            return ()
         offloaded = self.engines * self.kv_offload_gib
         how = f"{self.engines} engines x {self.kv_offload_gib} GiB (engine.kv_offload_gib)"
-        return (*terms, Term("evicted parts of the caches", offloaded * GIB, how))
+        return (Term("evicted parts of the caches", offloaded * GIB, how),)
+
+    def _in_turns(self) -> tuple[Term, ...]:
+        """Return what waits here for its turn on the GPUs (`placement.colocate`)."""
+        terms: list[Term] = []
+        learner = self.learner
+        if learner.takes_turns and not learner.learner.cpu_offload:
+            share = self.ranks / learner.num_ranks
+            how = f"8 B x {count(learner.num_trained)} trained parameters x {share:g}"
+            terms.append(Term("Adam's moments, parked", 8 * learner.num_trained * share, how))
+        if self.sleeping_weights_bytes:
+            how = f"{self.engines} engines x {gib(self.sleeping_weights_bytes)}"
+            number = self.engines * self.sleeping_weights_bytes
+            terms.append(Term("weights of sleeping engines", number, how))
+        return tuple(terms)
 
     def _offloaded(self) -> tuple[Term, ...]:
         """Return the state offloaded by `learner.cpu_offload`; without GPUs it is in the ranks'."""

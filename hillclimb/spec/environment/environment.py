@@ -100,7 +100,8 @@ class EnvironmentSpec(Section):
     """Share of a step's rollouts that may end without a grade (infra errors, verifiers that return
     none) before the run pauses."""
     max_concurrent_rollouts: Annotated[int, Field(ge=1, le=4096)] = 192
-    """Rollouts in flight at once (count)."""
+    """Rollouts in flight at once (count). Those for which an engine's cache has no room wait
+    (docs/placement.md), which no deadline counts."""
     faults: FaultSpec = FaultSpec()
     """Injected faults, for all environments."""
     overrides: dict[EnvKey, EnvironmentOverride] = Field(default_factory=dict)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from hillclimb.spec.section import Section
 
-GpuSetting = Literal["tensor_parallel", "nccl", "ipc", "fp8_cache", "cache_offload"]
+GpuSetting = Literal["tensor_parallel", "nccl", "ipc", "fp8_cache", "cache_offload", "colocate"]
 """Paths that a setting selects on a GPU."""
 AcceptablePath = Literal["gpu", "cluster", "fleet", "tinker", "wandb"] | GpuSetting
 """The experimental paths that evidence can accept."""

@@ -23,6 +23,7 @@ COMMANDS = {
     "nccl": "gpu --set engine.weight_transport=nccl",
     "ipc": "gpu --set engine.weight_transport=ipc",
     "fp8_cache": "gpu --set engine.kv_cache_dtype=fp8",
+    "colocate": "gpu --set placement.colocate=true",
     "cache_offload": "gpu --set engine.kv_offload_gib=1",
 }
 """Arguments of `hillclimb accept` for paths that are no target of their own."""
@@ -92,6 +93,12 @@ def experimental_features(spec: RunSections) -> Iterator[ExperimentalFeature]:
     if engine.weight_transport == "nccl":
         yield ExperimentalFeature(
             path="nccl", setting="engine.weight_transport nccl on GPUs", instead="set it to auto"
+        )
+    if spec.placement.colocate:
+        yield ExperimentalFeature(
+            path="colocate",
+            setting="placement.colocate",
+            instead="leave it out, and give engines and ranks GPUs of their own",
         )
     if engine.weight_transport == "ipc":
         yield ExperimentalFeature(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hillclimb.hardware.estimate import estimate
@@ -305,3 +307,45 @@ def test_evicted_parts_of_the_caches_are_in_main_memory() -> None:
 def test_a_machine_without_a_gpu_has_no_such_cache() -> None:
     found = estimate(qwen3_8b(engine=OFFLOAD, model={"source": QWEN3_8B}), candidate(None), 1)
     assert any("engine.kv_offload_gib 64 needs a GPU" in each for each in found.problems)
+
+
+def in_turns(*, level: int = 1, **engine: object) -> RunSpec:
+    sizes = {"data_parallel_size": 8, "gpu_memory_utilization": 0.8, "sleep_level": level}
+    return qwen3_8b(
+        engine={"weight_transport": "ipc", **sizes, **engine},
+        placement={"learner_ranks": 8, "colocate": True},
+    )
+
+
+def test_engines_and_learner_in_turns_fit_where_both_at_once_do_not() -> None:
+    spec = in_turns()
+    assert estimate(spec, candidate(), 1).problems == ()
+    both = spec.model_copy(
+        update={"placement": spec.placement.model_copy(update={"colocate": False})}
+    )
+    (problem,) = estimate(both, candidate(), 1).problems
+    assert "a rank of the learner needs" in problem
+    assert "beside the engine's 63.2 GiB" in problem  # 0.8 x 79
+
+
+def test_a_gpu_in_turns_holds_engine_and_parked_learner_by_hand() -> None:
+    """While sampling: the engine's share, weights of record, a gathered tensor, both contexts."""
+    learner = replace(learner_of(in_turns()), takes_turns=True)
+    sampling = next(phase for phase in learner.phases() if phase.name == "sampling")
+    gathered = 6 * 151_936 * 4096
+    assert sampling.num_bytes == pytest.approx(4 * PARAMETERS / 8 + 1.05 * gathered + 2 * GIB)
+    fits, too_much = (79 * GIB - sampling.num_bytes) / (79 * GIB), "during sampling"
+    assert estimate(in_turns(gpu_memory_utilization=fits - 0.001), candidate(), 1).problems == ()
+    over = estimate(in_turns(gpu_memory_utilization=fits + 0.001), candidate(), 1).problems
+    assert any(too_much in each for each in over)
+
+
+def test_what_waits_for_its_turn_is_in_main_memory() -> None:
+    first, second = (estimate(in_turns(level=level), candidate(), 1) for level in (1, 2))
+    parked = f"{8 * PARAMETERS / GIB:.1f} GiB Adam's moments, parked"
+    asleep = f"{8 * 2 * PARAMETERS / GIB:.1f} GiB weights of sleeping engines"
+    assert any(parked in line for line in first.lines)
+    assert any(asleep in line for line in first.lines)
+    assert any(parked in line for line in second.lines)
+    assert not any("sleeping engines" in line for line in second.lines)
+    assert any("asleep while these learn" in line for line in first.lines)

@@ -51,6 +51,33 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "engine.kv_cache_dtype fp8 was never run: set experimental to true",
     ),
     (
+        {"placement": {"colocate": True}},
+        "engine.weight_transport auto takes weights elsewhere: set it to ipc",
+    ),
+    (
+        {"placement": {"colocate": True}, "engine": {"type": "vllm", "weight_transport": "ipc"}},
+        "placement.colocate was never run: set experimental to true",
+    ),
+    (
+        {
+            "placement": {"colocate": True},
+            "engine": {"type": "vllm", "weight_transport": "ipc"},
+            "schedule": {"max_staleness_steps": 1},
+        },
+        "schedule.max_staleness_steps 1 lets rollouts go on meanwhile: set it to 0",
+    ),
+    (
+        {
+            "placement": {"colocate": True, "type": "inline"},
+            "engine": {"type": "vllm", "weight_transport": "ipc"},
+        },
+        "placement.colocate needs processes of its own",
+    ),
+    (
+        {"engine": {"type": "vllm", "sleep_level": 2}},
+        "engine.sleep_level 2 does nothing while no engine sleeps",
+    ),
+    (
         {"engine": {"type": "vllm", "kv_offload_gib": 64}},
         "engine.kv_offload_gib above 0 was never run: set experimental to true",
     ),

@@ -8,21 +8,26 @@ import pytest
 import torch
 
 from hillclimb.hardware.model.shapes import shape_of_config
+from hillclimb.hardware.model.shipped import assets_dir
 from hillclimb.spec.training.learner import LearnerSpec
 from tests.trainer.fixtures.families import VOCAB as FAMILY_VOCAB
 from tests.trainer.fixtures.families import family_model
 from tests.trainer.fixtures.tiny import VOCAB, tiny_config, tiny_model
 from trainer.engines.canary import (
     NUM_CANARY_TOKENS,
+    TEXT,
+    Canary,
     canary_gap,
     canary_tokens,
     canary_tolerance,
     num_canary_tokens,
+    text_tokens,
 )
 from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
 from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 from trainer.learners.inline import InlineLearner
 from trainer.learners.model.models import LearnerOptions
+from trainer.rollouts.chat.tokenizer import load_tokenizer
 
 
 def synced(left_out: str | None) -> tuple[TorchEngine, dict[str, torch.Tensor], InlineLearner]:
@@ -129,3 +134,50 @@ async def test_with_experts_the_canary_scores_enough_tokens_for_nearly_all_of_th
                 pass
     assert unnoticed[32] > 8 * unnoticed[400]
     assert unnoticed[400] <= 2
+
+
+def test_the_text_is_scored_where_the_model_has_its_tokens() -> None:
+    ids = load_tokenizer(assets_dir() / "tiny-qwen3-a").encode(TEXT, add_special_tokens=False).ids
+    tokens = text_tokens(ids, 2048)
+    assert tokens == tuple(ids[: len(tokens)])
+    assert len(set(tokens)) > NUM_CANARY_TOKENS / 2, "one word alone would see little"
+    assert text_tokens(ids, 64) == canary_tokens(64)
+    assert text_tokens([], 2048) == canary_tokens(2048)
+
+
+class Off:
+    """Scores that are off by so much."""
+
+    def __init__(self, gap: float) -> None:
+        self.gap = gap
+
+    async def logprobs(self, token_ids: object) -> torch.Tensor:
+        return torch.full((NUM_CANARY_TOKENS - 1,), self.gap)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first", "allowed"),
+    [
+        ("bfloat16", 0.01, 0.1),
+        ("bfloat16", 0.04, 0.2),
+        ("bfloat16", 0.2, 0.3),
+        ("float32", 1e-6, 1e-4),
+        ("float32", 9e-5, 1e-4),
+    ],
+)
+async def test_what_may_differ_follows_from_the_first_sync(
+    dtype: str, first: float, allowed: float
+) -> None:
+    canary = Canary(canary_tokens(64), tolerance=canary_tolerance("float32", dtype))
+    await canary.score(Off(0.0))
+    assert await canary.gap([Off(0.0), Off(first)]) == pytest.approx(first)
+    assert await canary.gap([Off(0.99 * allowed)]) == pytest.approx(0.99 * allowed)
+    with pytest.raises(WeightSyncMismatch):
+        await canary.gap([Off(0.0), Off(1.01 * allowed)])
+
+
+async def test_the_first_sync_has_a_limit_too() -> None:
+    canary = Canary(canary_tokens(64), tolerance=canary_tolerance("bfloat16"))
+    await canary.score(Off(0.0))
+    with pytest.raises(WeightSyncMismatch):
+        await canary.gap([Off(0.31)])

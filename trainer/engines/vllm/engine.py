@@ -9,12 +9,12 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from vllm import SamplingParams as VllmSampling
@@ -24,7 +24,6 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs.engine import tokens_input
-from vllm.logprobs import Logprob
 from vllm.lora.request import LoRARequest
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.platforms import current_platform
@@ -37,6 +36,7 @@ from trainer.attempt.scratch import scratch_path
 from trainer.engines.admission import Admission, Claim
 from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.vllm.options import VllmOptions
+from trainer.engines.vllm.outputs import drawn_logprobs, drawn_versions, logprob_of
 from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
 from trainer.inputs.model.families.delta_sizes import DeltaSizes
@@ -113,6 +113,10 @@ def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
     cache = {"enable_prefix_caching": False} if options.has_linear_attention else {"block_size": 32}
     return cache | {
         "enforce_eager": True,
+        # Scores in float32 would convert the whole head at each step, and the learner rounds them.
+        "hf_overrides": options.overrides(),
+        # There is no GPU to give back; the calls are the same.
+        "enable_sleep_mode": False,
         # vLLM 0.32 on a CPU crashes at a seeded request whose prompt is split over two steps: its
         # generators have no offset to rewind.
         **options.whole_prompts(),
@@ -157,6 +161,7 @@ class VllmEngine:
         self._is_ready = False
         self._is_settled = asyncio.Event()
         self._is_settled.set()
+        self._is_asleep = False
         self._starting = asyncio.Lock()
         self._numbers = count()
         self._in_flight: dict[str, set[str]] = {}
@@ -236,9 +241,9 @@ class VllmEngine:
         self._count(output, completion)
         return Sample(
             token_ids=tuple(completion.token_ids),
-            logprobs=_logprobs(completion),
+            logprobs=drawn_logprobs(completion),
             stopped=completion.finish_reason == "stop",
-            weight_versions=_versions(completion),
+            weight_versions=drawn_versions(completion),
             routes=None if params.routes_from is None else completion.routed_experts,
         )
 
@@ -265,7 +270,7 @@ class VllmEngine:
         scored = output.prompt_logprobs
         assert scored is not None
         pairs = zip(token_ids[1:], scored[1:], strict=True)
-        return torch.tensor([_logprob(token, row) for token, row in pairs])
+        return torch.tensor([logprob_of(token, row) for token, row in pairs])
 
     async def load_weights_file(self, path: Path, version: int) -> WeightDigests:
         """Load every weight from a safetensors file, or an adapter from a directory.
@@ -360,6 +365,28 @@ class VllmEngine:
         self._version = version
         # Prefixes were computed under the old version's salt.
         self._prefixes.clear()
+        # Asleep, there is no cache to compute into: `wake_cache` resumes.
+        if not self._is_asleep:
+            await self._call(self._llm.resume_generation())
+            self._is_settled.set()
+
+    async def sleep(self, level: Literal[1, 2]) -> None:
+        """See `Sleeps.sleep`."""
+        await self._make_ready()
+        self._is_settled.clear()
+        await self._call(self._llm.sleep(level, mode="wait"))
+        self._is_asleep = True
+        self._prefixes.clear()
+
+    async def wake_weights(self) -> None:
+        """See `Sleeps.wake_weights`."""
+        await self._call(self._llm.wake_up(["weights"]))
+
+    async def wake_cache(self) -> None:
+        """See `Sleeps.wake_cache`."""
+        if not await self._call(self._llm.wake_up(["kv_cache"])):
+            raise EngineError("vLLM's weights were not woken before its cache")
+        self._is_asleep = False
         await self._call(self._llm.resume_generation())
         self._is_settled.set()
 
@@ -389,7 +416,7 @@ class VllmEngine:
                 return task.result()
         except Exception as fault:
             # vLLM reports failures of its process as a plain Exception.
-            raise EngineError(f"vLLM did not load the weights: {fault}") from fault
+            raise EngineError(f"vLLM did not change its weights: {fault}") from fault
         finally:
             task.cancel()
         raise EngineError("vLLM's process died")
@@ -495,22 +522,3 @@ class VllmEngine:
         self._tokens["prefill"] += num_prompt - cached
         self._tokens["sampled"] += num_sampled
         self._tokens["pairs"] += attended_pairs(cached, num_prompt + num_sampled)
-
-
-def _logprobs(completion: CompletionOutput) -> tuple[float, ...]:
-    assert completion.logprobs is not None
-    pairs = zip(completion.token_ids, completion.logprobs, strict=True)
-    return tuple(_logprob(token, row) for token, row in pairs)
-
-
-def _logprob(token: int, row: Mapping[int, Logprob] | None) -> float:
-    # Skipping a missing one would assign all later log-probs to the wrong tokens.
-    assert row is not None, "a token without a log-probability"
-    return row[token].logprob
-
-
-def _versions(completion: CompletionOutput) -> tuple[int, ...]:
-    spans = completion.weight_versions or []
-    versions = [int(span.version) for span in spans for _ in range(span.start, span.end)]
-    assert len(versions) == len(completion.token_ids), "a token without a weight version"
-    return tuple(versions)

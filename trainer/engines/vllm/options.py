@@ -68,6 +68,8 @@ class VllmOptions:
     kv_offload_gib: int = 0
     """Main memory for evicted parts of the cache (GiB)."""
     tensor_parallel_size: int = 1
+    sleeps: bool = False
+    """It leaves its GPU to the learner between two rounds of rollouts."""
     lora_rank: int | None = None
     """Rank of the adapters that `load_weights_file` gets; None where it gets whole weights."""
     returns_routes: bool = False
@@ -89,10 +91,18 @@ class VllmOptions:
             "max_num_batched_tokens": max(self.max_length, MIN_BATCHED_TOKENS),
         }
 
+    def overrides(self) -> dict[str, Any]:
+        """Changes of the model's config."""
+        positions = {"text_config": dict(self.positions)} if self.is_text_half else self.positions
+        return {"architectures": [self.architecture], **positions}
+
+    def _exact_head(self) -> dict[str, Any]:
+        """Keep scores over the vocabulary in float32, as the learner does on a GPU."""
+        return {"head_dtype": "float32"} if self.dtype == "bfloat16" else {}
+
     def engine_arguments(self) -> dict[str, Any]:
         """Keyword arguments of vLLM's `AsyncEngineArgs`."""
         optional: dict[str, Any] = {}
-        positions = {"text_config": dict(self.positions)} if self.is_text_half else self.positions
         if self.lora_rank is not None:
             rank = next(rank for rank in _LORA_RANKS if rank >= self.lora_rank)
             optional = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1}
@@ -102,7 +112,7 @@ class VllmOptions:
             "model": str(self.model_dir),
             # A config without `architectures` would be taken for a pooling model.
             "runner": "generate",
-            "hf_overrides": {"architectures": [self.architecture], **positions},
+            "hf_overrides": self.overrides() | self._exact_head(),
             "dtype": self.dtype,
             "max_model_len": self.max_length,
             "max_num_seqs": self.num_sessions,
@@ -111,6 +121,7 @@ class VllmOptions:
             # computed whole, `VllmEngine` asks for more.
             "max_num_batched_tokens": max(MIN_BATCHED_TOKENS, self.num_sessions),
             "enable_prefix_caching": True,
+            "enable_sleep_mode": self.sleeps,
             "kv_cache_dtype": self.kv_cache_dtype,
             "kv_offloading_size": float(self.kv_offload_gib) or None,
             # As sampled, temperature applied: the behaviour policy.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -18,7 +17,7 @@ from trainer.attempt.context import AttemptContext
 from trainer.attempt.stop_signal import StopRequested
 from trainer.attempt.timing import SCORING
 from trainer.attempt.watchdog import Watchdog
-from trainer.engines.canary import canary_gap, canary_tolerance
+from trainer.engines.canary import Canary
 from trainer.errors import (
     AttemptSuperseded,
     EnvironmentOutage,
@@ -64,7 +63,7 @@ class TrainerParts:
     saver: Saver
     watchdog: Watchdog
     meter: ComputeMeter
-    canary_tokens: Sequence[int]
+    canary: Canary
     prompts: PromptPreview
 
 
@@ -253,24 +252,11 @@ class Trainer:
         """Sync the learner's weights to every engine and check them by the canary."""
         parts = self._parts
         self._context.journal.emit(PhaseStarted(step=step, phase="sync"))
+        await parts.canary.score(parts.workers.learner)
         await parts.workers.weights.sync()
-        gap = await self._canary()
+        gap = await parts.canary.gap(parts.workers.engines)
         self._emit_restart_warnings(step)
         return {"policy/canary_logprobs_abs_diff_mean": gap}
-
-    async def _canary(self) -> float:
-        """Return the largest gap between an engine and the learner (nats); see `canary_gap`."""
-        parts = self._parts
-        tolerance = parts.workers.canary_tolerance or canary_tolerance(
-            self._spec.learner.policy_dtype, self._spec.engine.dtype
-        )
-        gaps = [
-            await canary_gap(
-                engine, parts.workers.learner, parts.canary_tokens, tolerance=tolerance
-            )
-            for engine in parts.workers.engines
-        ]
-        return max(gaps)
 
     def _emit_restart_warnings(self, step: int) -> bool:
         """Warn of each restarted worker; return whether there was one."""
@@ -288,7 +274,7 @@ class Trainer:
         """
         async with self._parts.watchdog.step(self.step):
             if self._emit_restart_warnings(self.step):
-                await self._canary()
+                await self._parts.canary.gap(self._parts.workers.engines)
 
     async def _evaluate_when_due(self) -> None:
         is_last = self.step == self._schedule.total

@@ -10,14 +10,22 @@ import torch
 
 from hillclimb.blobs.base import StoreError
 from hillclimb.environment.base import EnvProvider
+from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning
 from hillclimb.protocol.rundir import QUALIFY, RESUME
+from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
 from trainer.attempt.startup import StartupPhases
-from trainer.engines.canary import canary_tokens, num_canary_tokens
+from trainer.engines.canary import (
+    TEXT,
+    Canary,
+    canary_tolerance,
+    num_canary_tokens,
+    text_tokens,
+)
 from trainer.errors import CheckpointError
 from trainer.inputs.model.sources import WITHOUT_WEIGHTS, read_vocab_size
 from trainer.inputs.tasks.dataset import TaskSets
@@ -45,6 +53,7 @@ from trainer.jobs.train.recovery import Recovery
 from trainer.jobs.train.reporting import StepReporter
 from trainer.jobs.train.saving import Saver
 from trainer.jobs.train.starting_policy import fetch_model
+from trainer.rollouts.chat.tokenizer import load_tokenizer
 from trainer.rollouts.groups.buffer import BufferOptions, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.groups.resampling import ResamplePolicy
@@ -163,9 +172,6 @@ def _parts(
     )
     watchdog = engine_watchdog(context, workers, ran_before_s=_ran_before(context, inputs.saved))
     shape = read_shape(factory.model_dir)
-    num_canary = num_canary_tokens(
-        None if shape is None else shape.experts, max_length=spec.rollout.max_sequence_length - 1
-    )
     meter = ComputeMeter(
         read=workers.engine_stats,
         shape=shape,
@@ -189,9 +195,22 @@ def _parts(
         saver=_saver(context, workers, inputs),
         watchdog=watchdog,
         meter=meter,
-        canary_tokens=canary_tokens(factory.vocab_size, num_canary),
+        canary=_canary(spec, workers, factory, shape),
         prompts=prompt_preview(context, factory, (*tasks.train, *tasks.eval)),
     )
+
+
+def _canary(
+    spec: RunSpec, workers: WorkerGroup, factory: WorkerFactory, shape: ModelShape | None
+) -> Canary:
+    ids = load_tokenizer(factory.model_dir).encode(TEXT, add_special_tokens=False).ids
+    tolerance = workers.canary_tolerance or canary_tolerance(
+        spec.learner.policy_dtype, spec.engine.dtype
+    )
+    count = num_canary_tokens(
+        None if shape is None else shape.experts, max_length=spec.rollout.max_sequence_length - 1
+    )
+    return Canary(text_tokens(ids, factory.vocab_size, count), tolerance=tolerance)
 
 
 def _saver(context: AttemptContext, workers: WorkerGroup, inputs: _Inputs) -> Saver:

@@ -96,4 +96,14 @@ def _logits(
     hidden_CD: torch.Tensor, head_VD: torch.Tensor, temperatures_C: torch.Tensor
 ) -> torch.Tensor:
     """[C, V] float32, at the temperature; a tensor of its own that may be written to."""
-    return (hidden_CD @ head_VD.T).float().div_(temperatures_C.unsqueeze(1))
+    return _product(hidden_CD, head_VD.T).div_(temperatures_C.unsqueeze(1))
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return the product in float32; GPUs need not round it to the factors' bfloat16 before.
+
+    vLLM keeps it so too, with `head_dtype` float32 (`trainer.engines.vllm.options`).
+    """
+    if left.device.type == "cuda" and left.dtype == torch.bfloat16:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return (left @ right).float()

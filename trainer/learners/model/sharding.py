@@ -87,6 +87,12 @@ class Ranks:
         """Tell whether this rank reports the figures of its micro-batches: one of each does."""
         return self.rank % self.context_size == 0
 
+    def free_cached_memory(self) -> None:
+        """Give the GPU's memory that no tensor uses back to other processes."""
+        self.wait()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def wait(self) -> None:
         """Wait until this rank's device is idle: then a clock may be read."""
         if self.device.type == "cuda":

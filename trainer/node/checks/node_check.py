@@ -27,6 +27,8 @@ from trainer.node.checks.gpus import SmiError, describe_gpus, gpu_faults, list_g
 COMPILE_S = 60.0
 ALL_REDUCE_S = 240.0
 """Eight processes import torch and connect to each other."""
+KERNEL_S = 180.0
+"""A process imports torch and Triton, which compiles a kernel."""
 GB = 1e9
 FAKE_GPUS_VARIABLE = "HILLCLIMB_NODE_STAND_IN_GPUS"
 """Set in tests, where `nvidia-smi` lists GPUs that do not exist: torch need not detect them."""
@@ -136,6 +138,7 @@ def _gpus(num_rented: int) -> tuple[list[str], list[str]]:
     unfit, remarks = list(gpu_faults(gpus, num_rented)), list(describe_gpus(gpus))
     if not unfit:
         problem, remark = _all_reduce(num_rented)
+        problem = problem or kernel_problem()
         unfit += [problem] if problem else []
         remarks += [remark] if remark else []
     return unfit, remarks
@@ -167,6 +170,27 @@ def _all_reduce(ranks: int) -> tuple[str | None, str | None]:
         reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
         return f"an all-reduce over {ranks} GPUs failed: {reason[-300:]}", None
     return None, done.stdout.strip()
+
+
+def kernel_problem() -> str | None:
+    """Return why no Triton kernel runs on the first GPU; None where one does, or torch sees none.
+
+    The all-reduce says that torch sees none.
+    """
+    command = (sys.executable, "-m", "trainer.node.checks.kernel")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=KERNEL_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"a Triton kernel was not compiled within {KERNEL_S:g} s"
+    if done.returncode in (0, NO_CUDA):
+        return None
+    reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+    return (
+        f"no Triton kernel runs on the GPU: {reason[-300:]} (it needs Triton, a C compiler and"
+        " Python's headers)"
+    )
 
 
 def _existing(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import ray
 import torch
@@ -25,7 +25,7 @@ from hillclimb.process.lazy_imports import gc_paused_import
 from trainer.algo.sequences import Batch, SequenceValues
 from trainer.attempt.storage import raise_storage_full
 from trainer.engines.admission import UNLIMITED, AdmitsRollouts, Claim
-from trainer.engines.base import Engine, EngineStats
+from trainer.engines.base import Engine, EngineStats, Sleeps
 from trainer.errors import EngineError
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.types import Sample, SamplingParams
@@ -197,6 +197,18 @@ class EngineActor:
         digests = await _chunk_loader(await self._engine()).finish_update(version)
         return Reply(digests, self._incarnation)
 
+    async def sleep(self, level: Literal[1, 2]) -> None:
+        """See `Sleeps.sleep`."""
+        await _sleeper(await self._engine()).sleep(level)
+
+    async def wake_weights(self) -> None:
+        """See `Sleeps.wake_weights`."""
+        await _sleeper(await self._engine()).wake_weights()
+
+    async def wake_cache(self) -> None:
+        """See `Sleeps.wake_cache`."""
+        await _sleeper(await self._engine()).wake_cache()
+
     async def close(self) -> None:
         """Stop the engine's own processes."""
         if self._chosen is not None:
@@ -241,6 +253,12 @@ def _file_loader(engine: Engine) -> LoadsFile:
 def _chunk_loader(engine: Engine) -> LoadsChunks:
     if not isinstance(engine, LoadsChunks):
         raise TypeError(f"{type(engine).__name__} does not load weight chunks")
+    return engine
+
+
+def _sleeper(engine: Engine) -> Sleeps:
+    if not isinstance(engine, Sleeps):
+        raise TypeError(f"{type(engine).__name__} does not sleep")
     return engine
 
 
@@ -330,6 +348,14 @@ class LearnerActor:
     def digests(self) -> WeightDigests:
         """See `Sender.digests`."""
         return self.rank.sender.digests()
+
+    def park(self) -> None:
+        """See `LearnerRank.park`."""
+        self.rank.park()
+
+    def unpark(self) -> None:
+        """See `LearnerRank.unpark`."""
+        self.rank.unpark()
 
     def begin_save(self, directory: Path) -> None:
         """Copy the state to save; `finish_save` writes it."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ray
 import torch
@@ -34,6 +34,9 @@ DEATH_REPORT_S = 5.0
 
 
 def _nothing() -> None: ...
+
+
+async def _nothing_async() -> None: ...
 
 
 class RemoteEngine:
@@ -164,6 +167,18 @@ class RemoteEngine:
         """See `LoadsChunks.finish_update`."""
         return await self._digests_of(self._actor.finish_update.remote(version))
 
+    async def sleep(self, level: Literal[1, 2]) -> None:
+        """See `Sleeps.sleep`."""
+        await _answer(self._actor.sleep.remote(level), EngineError)
+
+    async def wake_weights(self) -> None:
+        """See `Sleeps.wake_weights`."""
+        await _answer(self._actor.wake_weights.remote(), EngineError)
+
+    async def wake_cache(self) -> None:
+        """See `Sleeps.wake_cache`."""
+        await _answer(self._actor.wake_cache.remote(), EngineError)
+
     async def close(self) -> None:
         """Stop the engine's own processes."""
         await self._actor.close.remote()
@@ -236,6 +251,8 @@ class RemoteLearner:
         """Number of parameters of the policy; tied weights count once."""
         self.version = 0
         """Version of the weights: the number of calls of `step` over the whole run."""
+        self.before_step: Callable[[], Awaitable[None]] = _nothing_async
+        """Called before each step: makes room on GPUs that engines use too."""
 
     async def step(self, batch: Batch) -> dict[str, float]:
         """Take one optimizer step per mini-batch; see `Learner.step`.
@@ -244,6 +261,7 @@ class RemoteLearner:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
             LearnerError: a rank died or failed.
         """
+        await self.before_step()
         # Stored once for all ranks instead of once per call.
         shared = ray.put(batch)
         answers = await self._call("step", shared)
@@ -301,6 +319,14 @@ class RemoteLearner:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
         logprobs: torch.Tensor = (await self._call("logprobs", tuple(token_ids)))[0]
         return logprobs
+
+    async def park(self) -> None:
+        """See `Parks.park`."""
+        await self._call("park")
+
+    async def unpark(self) -> None:
+        """See `Parks.unpark`."""
+        await self._call("unpark")
 
     def begin_save(self, directory: Path) -> Callable[[], None]:
         """Copy the state to save; see `Learner.begin_save`."""

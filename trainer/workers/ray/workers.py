@@ -27,6 +27,7 @@ from trainer.errors import EngineError, PlacementError, SpecError, TrainerError
 from trainer.inputs.accepted_paths import library_versions, own_version, require_accepted
 from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers, WorkerGroup, WorkerRestarted, weight_sync
+from trainer.workers.phase_switch import PhaseSwitch, SwitchedSync
 from trainer.workers.ray.actors import (
     DISK_PROBE,
     HEALTH_GROUP,
@@ -121,6 +122,7 @@ class _Placement:
         # GPUs per rank, and per process of an engine.
         self._gpus = 0.0
         self._shares_gpus = has_learner and spec.engine.weight_transport == "ipc"
+        self._takes_turns = has_learner and spec.placement.colocate
         self._notices: list[WorkerRestarted] = []
         shutil.rmtree(factory.weights_dir, ignore_errors=True)
         with startup.phase("ray"):
@@ -188,6 +190,10 @@ class _Placement:
             # vLLM sizes its cache by the GPU's free memory when it starts: ranks must not load
             # their models meanwhile.
             self._await({"engines": sampling.engines})
+        if self._takes_turns:
+            # The ranks load their models and a checkpoint into the memory of the engines.
+            level = self._factory.spec.engine.sleep_level
+            ray.get([each.sleep.remote(level) for each in self._engines], timeout=self._left_s())
         # The ranks bind the port at once: starting engines open ports of their own meanwhile.
         address = ray.get(ranks[0].address.remote(), timeout=self._left_s())
         self._startup.begin("weights")
@@ -196,9 +202,15 @@ class _Placement:
         num_parameters: int = ray.get(loading[0])
         learner = RemoteLearner(ranks, num_parameters)
         samplers = self._sampling_workers(sampling)
+        weights = weight_sync(self._factory, learner, sampling.proxies, keep_newest=True)
+        if self._takes_turns:
+            level = self._factory.spec.engine.sleep_level
+            switch = PhaseSwitch(learner, sampling.proxies, level=level)
+            learner.before_step = switch.to_learner
+            weights = SwitchedSync(switch, weights)
         return WorkerGroup(
             learner=learner,
-            weights=weight_sync(self._factory, learner, sampling.proxies, keep_newest=True),
+            weights=weights,
             **{each.name: getattr(samplers, each.name) for each in fields(samplers)},
         )
 

@@ -40,3 +40,13 @@ def test_what_the_cache_is_made_of_reaches_vllm() -> None:
         model_dir=Path(), max_length=64, num_sessions=2, kv_cache_dtype="fp8", kv_offload_gib=64
     ).engine_arguments()
     assert (larger["kv_cache_dtype"], larger["kv_offloading_size"]) == ("fp8", 64.0)
+
+
+def test_a_rounded_model_on_a_gpu_has_exact_scores() -> None:
+    """As vLLM 0.32 asks for where a learner computes them in float32 (`ModelConfig.head_dtype`)."""
+    sizes = {"model_dir": Path(), "max_length": 64, "num_sessions": 2}
+    rounded = VllmOptions(**sizes, dtype="bfloat16")  # type: ignore[arg-type]
+    assert rounded.engine_arguments()["hf_overrides"]["head_dtype"] == "float32"
+    assert "head_dtype" not in rounded.overrides()
+    exact = VllmOptions(**sizes)  # type: ignore[arg-type]
+    assert "head_dtype" not in exact.engine_arguments()["hf_overrides"]

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trainer.learners.model import scoring
 from trainer.learners.model.scoring import token_logprobs
 
 A, D, V = 37, 16, 500
@@ -110,3 +112,28 @@ def test_in_bfloat16_scores_are_added_up_in_float32() -> None:
         for mine, plain in zip(gradients(found, hidden, head), slopes, strict=True):
             assert mine.dtype == torch.bfloat16
             torch.testing.assert_close(mine, plain, atol=0.1, rtol=0.02)
+
+
+def test_on_a_gpu_no_score_is_rounded_on_its_way_to_float32() -> None:
+    """With tensors that only say that they are on a GPU: which product is asked for."""
+    with FakeTensorMode():
+        left, right = (
+            torch.empty(*shape, dtype=torch.bfloat16, device="cuda") for shape in ((3, 4), (4, 5))
+        )
+        with Products() as products:
+            scores = scoring._product(left, right)
+        assert (scores.dtype, scores.shape, scores.device.type) == (torch.float32, (3, 5), "cuda")
+    assert products.names == ["aten.mm.dtype"]
+
+
+class Products(TorchDispatchMode):
+    """Names of the products of matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "mm" in str(func):
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))

@@ -66,6 +66,7 @@ def test_gpus_that_are_well_are_told_with_their_temperature(
 ) -> None:
     smi(tmp_path, monkeypatch, FIT)
     monkeypatch.setattr(node_check, "_all_reduce", lambda ranks: (None, f"summed over {ranks}"))
+    monkeypatch.setattr(node_check, "kernel_problem", lambda: None)
     found = check_node(demands(tmp_path, num_gpus=2), "127.0.0.1")
     assert found.unfit == ()
     assert found.remarks == ("2 GPUs (H100), 31 to 40 °C", "summed over 2")
@@ -147,3 +148,39 @@ def test_rented_gpus_that_torch_does_not_see_make_a_machine_unfit(
     ]
     monkeypatch.setenv(node_check.FAKE_GPUS_VARIABLE, "1")
     assert node_check._gpus(2)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("exit 0", None),
+        (f"exit {NO_CUDA}", None),
+        ("echo 'fatal error: Python.h: No such file' >&2; exit 1", "Python.h: No such file (it"),
+        ("exit 1", "no Triton kernel runs on the GPU: no error message"),
+        ("exec sleep 60", "a Triton kernel was not compiled within 0.5 s"),
+    ],
+)
+def test_a_gpu_on_which_no_kernel_runs_makes_a_machine_unfit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str | None
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    smi(tmp_path, monkeypatch, FIT)
+    monkeypatch.setattr(node_check.sys, "executable", str(python))
+    monkeypatch.setattr(node_check, "KERNEL_S", 0.5)
+    monkeypatch.setattr(node_check, "_all_reduce", lambda ranks: (None, f"summed over {ranks}"))
+    unfit = check_node(demands(tmp_path, num_gpus=2), "127.0.0.1").unfit
+    if problem is None:
+        assert unfit == ()
+    else:
+        assert [problem in each for each in unfit] == [True]
+
+
+def test_without_cuda_no_kernel_is_compiled() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is CUDA here")
+    command = [sys.executable, "-m", "trainer.node.checks.kernel"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == NO_CUDA, done.stderr

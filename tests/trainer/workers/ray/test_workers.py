@@ -136,7 +136,7 @@ async def test_an_engine_that_dies_in_the_last_evaluation_is_told_and_checked(
         checked.append(await canary_gap(*args, **kwargs))
         return checked[-1]
 
-    monkeypatch.setattr("trainer.jobs.train.loop.canary_gap", counting)
+    monkeypatch.setattr("trainer.engines.canary.canary_gap", counting)
     trainer = run.build(provider=CountingProvider(solved_by_done))
     await with_events(trainer, run, {1: partial(kill_one, "EngineActor")}, phase="eval")
     said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
