@@ -23,7 +23,7 @@ class LoraSpec(Section):
         ],
         Field(min_length=1, max_length=7),
     ] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    """Linear layers with an adapter."""
+    """Linear layers with an adapter; of a model with experts only those of its attention."""
 
 
 class LearnerSpec(Section):

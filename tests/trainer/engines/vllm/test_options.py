@@ -30,3 +30,10 @@ def test_float32_on_a_gpu_is_float32() -> None:
     rounded = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, dtype="bfloat16")
     assert exact.environment()["TRITON_F32_DEFAULT"] == "ieee"
     assert "TRITON_F32_DEFAULT" not in rounded.environment()
+
+
+def test_the_experts_of_tokens_are_asked_for_where_they_are_replayed() -> None:
+    plain = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2)
+    replayed = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, returns_routes=True)
+    added = replayed.engine_arguments().keys() - plain.engine_arguments().keys()
+    assert added == {"enable_return_routed_experts"}
