@@ -35,7 +35,8 @@ class LoraSpec(Section):
         Field(min_length=1, max_length=10),
     ] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """Linear layers with an adapter; the last three of the list are those of linear attention
-    (Qwen3.5), which other models do not have."""
+    (Qwen3.5), which other models do not have. Of a model with experts only those of its attention.
+    """
 
 
 class LearnerSpec(Section):

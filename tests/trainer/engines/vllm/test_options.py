@@ -50,3 +50,10 @@ def test_a_rounded_model_on_a_gpu_has_exact_scores() -> None:
     assert "head_dtype" not in rounded.overrides()
     exact = VllmOptions(**sizes)  # type: ignore[arg-type]
     assert "head_dtype" not in exact.engine_arguments()["hf_overrides"]
+
+
+def test_the_experts_of_tokens_are_asked_for_where_they_are_replayed() -> None:
+    plain = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2)
+    replayed = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, returns_routes=True)
+    added = replayed.engine_arguments().keys() - plain.engine_arguments().keys()
+    assert added == {"enable_return_routed_experts"}
