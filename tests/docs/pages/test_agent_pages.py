@@ -13,7 +13,7 @@ from tests.docs.pages.named_commands import ROOT, commands, fault, is_key, keys
 DOCS = ROOT / "docs"
 PAGES = (
     *("agents.md", "agents/SKILL.md", "tutorial.md", "runbook.md", "training-mechanics.md"),
-    *("first-run.md", "own-environment.md", "own-gpu.md", "own-cluster.md"),
+    *("first-run.md", "own-environment.md", "own-gpu.md", "own-cluster.md", "accept.md"),
 )
 
 

@@ -51,7 +51,7 @@ def record(
         target=evidence.target,
         subject=evidence.subject,
         paths=list(evidence.paths),
-        versions=dict(evidence.versions),
+        versions=evidence.versions | _own_libraries(evidence.target),
         observations=[each.model_dump(mode="json") for each in evidence.observations],
         run=evidence.run,
         cost_usd=evidence.cost_usd,
@@ -61,6 +61,12 @@ def record(
     session.add(row)
     session.flush()
     return row
+
+
+def _own_libraries(target: Target) -> dict[str, str]:
+    """Return the versions of this process's libraries that matter for a target."""
+    names = set(versions_that_matter(target)) & set(_OF_THE_SERVICE)
+    return {name: number for name, number in present_versions().items() if name in names}
 
 
 def list_evidence(session: Session, target: Target | None = None) -> Sequence[Acceptance]:

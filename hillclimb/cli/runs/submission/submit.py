@@ -204,5 +204,8 @@ def _print_advice(planned: PlanPayload, own_estimates: list[list[str]]) -> None:
     if planned.from_defaults:
         keys = ", ".join(planned.from_defaults)
         err.print(f"from the defaults of project and operator: {keys}", style="dim", soft_wrap=True)
+    for each in planned.spec.get("accepted", ()):
+        line = f"needs no flag: {each['path']} on {each['subject']}, accepted here"
+        err.print(f"{line} ({each['evidence']})", style="dim", markup=False, soft_wrap=True)
     for warning in planned.warnings:
         _warn(warning)

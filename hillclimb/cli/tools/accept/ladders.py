@@ -84,6 +84,7 @@ def climb_rounds(client: Client, ladder: RoundsLadder, target: Target, report: R
         versions=_own_version() | ladder.versions,
         observations=_passed(observations),
         run=ladder.run_id,
+        cost_usd=ladder.spent_usd(),
     )
     return Climbed(
         target=target, observations=observations, acceptance=client.acceptance.record(evidence)

@@ -78,6 +78,11 @@ class RoundsLadder:
         cluster: tuple[AcceptablePath, ...] = ("cluster",) if self._target == "cluster" else ()
         return cluster + gpu + tuple(each for each in GPU_SETTINGS if each in used and gpu)
 
+    def spent_usd(self) -> float | None:
+        """Return what the run's machines cost so far; null while a price is not known."""
+        spent = self._client.clusters(self._id).spent
+        return spent.usd if spent.is_complete else None
+
     async def close(self) -> None:
         """Cancel the run unless it has ended."""
         if self.run_id is not None:

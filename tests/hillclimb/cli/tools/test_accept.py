@@ -13,9 +13,10 @@ from hillclimb.accept.targets import FACTS, TARGETS
 from hillclimb.cli.commands import main
 from hillclimb.cli.tools import data_plane
 from hillclimb.cli.tools.accept import ladders
+from tests.fixtures.factories import spec_body
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
-ROOT = Path(__file__).resolve().parents[4]
+AWAY = {"provider": "fleet", "fleet": {"base_url": "https://fleet.example"}}
 
 
 @pytest.fixture
@@ -53,7 +54,9 @@ def test_every_target_says_what_it_needs_and_costs(hc: Invoke) -> None:
     assert "two tiny rounds" in hc("accept", "--list").stdout
 
 
-def test_a_ladder_that_passes_is_stored_shown_and_forgotten(hc: Invoke, fleet_ladder: Path) -> None:
+def test_a_ladder_that_passes_is_stored_shown_and_forgotten(
+    hc: Invoke, fleet_ladder: Path, tmp_path: Path
+) -> None:
     facts = {"subject": "https://fleet.example", "versions": {"hillclimb": "0.1.0"}}
     write(fleet_ladder, [*checks(*FACTS["fleet"].checks), facts])
     passed = hc("accept", "fleet", "--env", "booking", "--task", "t")
@@ -62,6 +65,9 @@ def test_a_ladder_that_passes_is_stored_shown_and_forgotten(hc: Invoke, fleet_la
     (row,) = from_json(hc("accept", "show", "--json"))["data"]
     assert (row["target"], row["paths"], row["void"]) == ("fleet", ["fleet"], None)
     assert "verified: verified seen" in hc("accept", "show", "fleet").stdout
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(spec_body(environment=AWAY)))
+    assert "needs no flag: fleet on https://fleet.example" in hc("plan", str(spec)).stderr
     assert "is forgotten" in hc("accept", "fleet", "--forget").stdout
     assert "there was no evidence of fleet" in hc("accept", "fleet", "--forget").stdout
 
