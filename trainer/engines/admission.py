@@ -166,13 +166,17 @@ class CacheAdmission:
 
     def release(self, session: str) -> None:
         """Return the session's room; unknown names are ignored."""
+        groups: set[_Group] = set()
         for waiter in [each for each in self._waiting if each.claim.session == session]:
             if not waiter.granted.done():
                 waiter.granted.set_exception(EngineError(f"session {session} was released"))
             self._waiting.remove(waiter)
-        group = self._begun.pop(session, None)
-        if group is not None:
-            self._evict(session, group)
+            groups.add(waiter.group)
+        begun = self._begun.pop(session, None)
+        if begun is not None:
+            self._evict(session, begun)
+            groups.add(begun)
+        for group in groups:
             self._forget_if_unused(group)
         self._serve()
 

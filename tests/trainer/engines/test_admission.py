@@ -169,6 +169,7 @@ async def test_a_released_session_stops_waiting() -> None:
         await line.calls["b"]
     await line.end("a")
     assert (line.admission.num_reserved, line.admission.num_waiting) == (0, 0)
+    assert not line.admission._groups
 
 
 async def test_an_idle_engine_admits_the_first_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
