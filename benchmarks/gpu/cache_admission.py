@@ -20,7 +20,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from hillclimb.hardware.model.shipped import assets_dir
-from trainer.engines.admission import Claim
+from trainer.engines.admission import CacheClaim
 from trainer.engines.vllm.engine import VllmEngine
 from trainer.engines.vllm.options import VllmOptions
 from trainer.types import SamplingParams
@@ -62,7 +62,9 @@ async def play(
     for turn in range(TURNS):
         num_own = len(ids) - PROMPT + MOST_NEW
         if by_room and num_own > granted:
-            claim = Claim(session=session, group=str(group), num_shared=PROMPT, num_own=num_own)
+            claim = CacheClaim(
+                session=session, group=str(group), num_shared=PROMPT, num_own=num_own
+            )
             granted = await engine.admit(claim)
         params = SamplingParams(
             temperature=1.0, max_new_tokens=rng.randrange(16, MOST_NEW + 1), seed=turn

@@ -28,7 +28,7 @@ reserved the cache calls tools, or has died without a release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class CacheClaim:
     """Room that a rollout needs for its next turn."""
 
     session: str
@@ -46,7 +46,7 @@ class Claim:
 class AdmitsRollouts(Protocol):
     """An engine that bounds the rollouts in flight by its cache."""
 
-    async def admit(self, claim: Claim) -> int:
+    async def admit(self, claim: CacheClaim) -> int:
         """Return, once there is room, the own tokens that the session may have without a new claim.
 
         Repeating a claim changes nothing; `Engine.release` returns the room.
@@ -68,7 +68,7 @@ class _Group:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    claim: Claim
+    claim: CacheClaim
     group: _Group
     arrival: int
     granted: asyncio.Future[None]
@@ -82,7 +82,7 @@ class _Waiter:
         return rank, self.group.number, self.arrival
 
 
-class Admission:
+class CacheAdmission:
     """Reservations of one engine's cache, and the line of those who wait for room.
 
     Progress never depends on a release: the first in line is admitted where nothing is reserved,
@@ -133,7 +133,7 @@ class Admission:
             cache_wait_s=self._waited_s,
         )
 
-    async def admit(self, claim: Claim) -> int:
+    async def admit(self, claim: CacheClaim) -> int:
         """See `AdmitsRollouts.admit`.
 
         Raises:
@@ -166,13 +166,17 @@ class Admission:
 
     def release(self, session: str) -> None:
         """Return the session's room; unknown names are ignored."""
+        groups: set[_Group] = set()
         for waiter in [each for each in self._waiting if each.claim.session == session]:
             if not waiter.granted.done():
                 waiter.granted.set_exception(EngineError(f"session {session} was released"))
             self._waiting.remove(waiter)
-        group = self._begun.pop(session, None)
-        if group is not None:
-            self._take_back(session, group)
+            groups.add(waiter.group)
+        begun = self._begun.pop(session, None)
+        if begun is not None:
+            self._evict(session, begun)
+            groups.add(begun)
+        for group in groups:
             self._forget_if_unused(group)
         self._serve()
 
@@ -188,7 +192,7 @@ class Admission:
             self._num_sampling -= 1
             self._watch_idleness()
 
-    def _group_of(self, claim: Claim) -> _Group:
+    def _group_of(self, claim: CacheClaim) -> _Group:
         name = claim.group or claim.session
         group = self._groups.get(name)
         if group is None:
@@ -225,7 +229,7 @@ class Admission:
         if missing > 0:
             return False
         for waiter in victims:
-            self._take_back(waiter.claim.session, waiter.group)
+            self._evict(waiter.claim.session, waiter.group)
         return True
 
     def _younger_holders(self, head: _Waiter) -> list[_Waiter]:
@@ -252,7 +256,7 @@ class Admission:
         self._begun[session] = waiter.group
         waiter.granted.set_result(None)
 
-    def _take_back(self, session: str, group: _Group) -> None:
+    def _evict(self, session: str, group: _Group) -> None:
         if session not in group.members:
             return
         self._integrate()

@@ -31,7 +31,7 @@ from hillclimb.environment.errors import (
 from hillclimb.environment.prompt import with_prompt_of
 from hillclimb.environment.task import Task
 from hillclimb.protocol.outcomes import StopReason
-from trainer.engines.admission import AdmitsRollouts, Claim
+from trainer.engines.admission import AdmitsRollouts, CacheClaim
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, TrainerError
 from trainer.rollouts.chat.chat import Chat
@@ -241,7 +241,7 @@ class Episode:
         num_own = num_tokens - num_shared
         if num_own <= self._num_granted or not isinstance(self._engine, AdmitsRollouts):
             return
-        claim = Claim(
+        claim = CacheClaim(
             session=draw.session,
             group=draw.prefix_key,
             num_shared=num_shared,

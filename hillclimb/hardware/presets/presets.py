@@ -18,7 +18,8 @@ _FOLDER = Path(__file__).resolve().parent
 ALIASES: Mapping[str, str] = {
     "openenv-fleet-grpo-qwen3-8b": "qwen3-8b",
     "openenv-fleet-grpo-qwen3-8b-8gpu": "qwen3-8b-8xh100",
-    "openenv-fleet-grpo-qwen3-8b-step-wise": "qwen3-8b-stepwise",
+    # Without SkyRL's context tools its gradient is that of whole rollouts, which cost less.
+    "openenv-fleet-grpo-qwen3-8b-step-wise": "qwen3-8b",
     "openenv-fleet-grpo-qwen3-32b": "qwen3-32b",
 }
 """Presets by the names of SkyRL's task files that they were made after."""

@@ -21,7 +21,6 @@ RENTED = (
     "qwen3-8b",
     "qwen3-8b-4xh100",
     "qwen3-8b-8xh100",
-    "qwen3-8b-stepwise",
 )
 
 
@@ -113,22 +112,10 @@ def test_contexts_are_as_long_as_their_names_say(name: str, length: int) -> None
     assert reach == length
 
 
-def test_the_step_wise_preset_differs_from_qwen3_8b_in_nothing_but_step_wise_and_its_time() -> None:
-    plain, step_wise = (
-        RunSpec.model_validate(preset(name).spec) for name in ("qwen3-8b", "qwen3-8b-stepwise")
-    )
-    assert step_wise.algorithm == plain.algorithm.model_copy(update={"step_wise": True})
-    assert step_wise.schedule.step_timeout_s > plain.schedule.step_timeout_s
-    expected = plain.model_copy(
-        update={
-            "name": step_wise.name,
-            "algorithm": step_wise.algorithm,
-            "schedule": plain.schedule.model_copy(
-                update={"step_timeout_s": step_wise.schedule.step_timeout_s}
-            ),
-        }
-    )
-    assert step_wise == expected
+def test_no_preset_pays_for_every_turn_again() -> None:
+    """Also under the name of SkyRL's step-wise task file, whose context tools are not here."""
+    specs = [preset(name).spec for name in (*presets(), "openenv-fleet-grpo-qwen3-8b-step-wise")]
+    assert not any(RunSpec.model_validate(spec).algorithm.step_wise for spec in specs)
 
 
 def test_a_spec_taken_from_a_preset_is_its_takers_own() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.trainer.engines.torch.test_torch import engine_of, params
 from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from trainer.engines import admission
-from trainer.engines.admission import UNLIMITED, Admission, Claim
+from trainer.engines.admission import UNLIMITED, CacheAdmission, CacheClaim
 from trainer.engines.base import EngineStats
 from trainer.engines.torch.engine import TorchEngine
 from trainer.errors import EngineError
@@ -22,14 +22,14 @@ class Line:
     """The claims of sessions on one cache, and in which order they were admitted."""
 
     def __init__(self, num_tokens: int, *, block: int = 1) -> None:
-        self.admission = Admission(num_tokens, block=block)
+        self.admission = CacheAdmission(num_tokens, block=block)
         self.admitted: list[str] = []
         self.calls: dict[str, asyncio.Task[None]] = {}
 
     async def ask(
         self, session: str, own: int, *, group: str = "", shared: int = 0, evaluates: bool = False
     ) -> None:
-        claim = Claim(
+        claim = CacheClaim(
             session=session, group=group, num_shared=shared, num_own=own, is_evaluation=evaluates
         )
 
@@ -169,6 +169,7 @@ async def test_a_released_session_stops_waiting() -> None:
         await line.calls["b"]
     await line.end("a")
     assert (line.admission.num_reserved, line.admission.num_waiting) == (0, 0)
+    assert not line.admission._groups
 
 
 async def test_an_idle_engine_admits_the_first_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +187,8 @@ async def test_an_idle_engine_admits_the_first_in_line(monkeypatch: pytest.Monke
 
 
 async def test_room_for_all_is_said_once() -> None:
-    roomy = Admission(1000, most=1000)
-    assert await roomy.admit(Claim(session="a", num_own=500)) == UNLIMITED
+    roomy = CacheAdmission(1000, most=1000)
+    assert await roomy.admit(CacheClaim(session="a", num_own=500)) == UNLIMITED
     assert roomy.num_reserved == 0
     assert roomy.add_to(IDLE) == IDLE
 
@@ -217,7 +218,7 @@ async def play(engine: TorchEngine, name: str, *, admitted: bool, turns: int = 4
     ids, granted = random_ids(20, seed=len(name)), 0
     for turn in range(turns):
         if admitted and granted < len(ids) + 8:
-            granted = await engine.admit(Claim(session=name, num_own=len(ids) + 8))
+            granted = await engine.admit(CacheClaim(session=name, num_own=len(ids) + 8))
         sample = await engine.sample(ids, params(seed=turn), session=name, prefix_key="")
         ids = [*ids, *sample.token_ids, *random_ids(3, seed=turn)]
         await settle()  # as during a call of a tool

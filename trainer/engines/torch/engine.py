@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from trainer.engines.admission import Admission, Claim
+from trainer.engines.admission import CacheAdmission, CacheClaim
 from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.torch.cache import Cache, Span
 from trainer.engines.torch.decoder import Decoder
@@ -120,7 +120,7 @@ class TorchEngine:
         self._sessions = Sessions(self._options.num_sessions, has_states=self._states is not None)
         rollouts = self._options.num_rollouts
         # A session takes a whole row, however short it is; rows of prompts are apart.
-        self._admission = Admission(
+        self._admission = CacheAdmission(
             self._options.num_sessions * self._max_length,
             block=self._max_length,
             most=None if rollouts is None else rollouts * self._max_length,
@@ -152,7 +152,7 @@ class TorchEngine:
         )
         return self._admission.add_to(stats)
 
-    async def admit(self, claim: Claim) -> int:
+    async def admit(self, claim: CacheClaim) -> int:
         """See `AdmitsRollouts.admit`; the shared prompt needs no room in a session's row."""
         return await self._admission.admit(replace(claim, num_shared=0))
 

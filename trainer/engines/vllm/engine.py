@@ -33,7 +33,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from trainer.attempt.scratch import scratch_path
-from trainer.engines.admission import Admission, Claim
+from trainer.engines.admission import CacheAdmission, CacheClaim
 from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.outputs import drawn_logprobs, drawn_versions, logprob_of
@@ -150,7 +150,7 @@ class VllmEngine:
             shutil.rmtree(self._sockets, ignore_errors=True)
             raise EngineError(f"vLLM did not start: {fault}") from fault
         cache = self._llm.vllm_config.cache_config
-        self._admission = Admission(
+        self._admission = CacheAdmission(
             # Without the block that vLLM keeps for itself.
             (cache.kv_cache_size_tokens or 0) - cache.block_size,
             block=cache.block_size,
@@ -194,7 +194,7 @@ class VllmEngine:
         )
         return self._admission.add_to(stats)
 
-    async def admit(self, claim: Claim) -> int:
+    async def admit(self, claim: CacheClaim) -> int:
         """See `AdmitsRollouts.admit`."""
         return await self._admission.admit(claim)
 

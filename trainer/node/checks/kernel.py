@@ -20,8 +20,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         return NO_CUDA
     # Only builds of torch for GPUs bring it.
-    import triton  # noqa: PLC0415
-    import triton.language as tl  # noqa: PLC0415
+    import triton  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+    import triton.language as tl  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
 
     @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
     def add(left, right, total, size: tl.constexpr) -> None:  # type: ignore[no-untyped-def, unused-ignore]  # noqa: ANN001

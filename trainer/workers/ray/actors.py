@@ -24,7 +24,7 @@ from hillclimb.environment.task import Task
 from hillclimb.process.lazy_imports import gc_paused_import
 from trainer.algo.sequences import Batch, SequenceValues
 from trainer.attempt.storage import raise_storage_full
-from trainer.engines.admission import UNLIMITED, AdmitsRollouts, Claim
+from trainer.engines.admission import UNLIMITED, AdmitsRollouts, CacheClaim
 from trainer.engines.base import Engine, EngineStats, Sleeps
 from trainer.errors import EngineError
 from trainer.rollouts.request import Rollout, RolloutRequest
@@ -140,7 +140,7 @@ class EngineActor:
             sample = await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
         return Reply((sample, engine.stats()), self._incarnation, self._up_s())
 
-    async def admit(self, claim: Claim) -> Reply[int]:
+    async def admit(self, claim: CacheClaim) -> Reply[int]:
         """See `AdmitsRollouts.admit`."""
         engine = await self._engine()
         granted = await engine.admit(claim) if isinstance(engine, AdmitsRollouts) else UNLIMITED

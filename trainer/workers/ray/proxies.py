@@ -17,7 +17,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 
 from hillclimb.environment.task import Task
 from trainer.algo.sequences import Batch, SequenceValues
-from trainer.engines.admission import UNLIMITED, Claim
+from trainer.engines.admission import UNLIMITED, CacheClaim
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
 from trainer.rollouts.request import Rollout, RolloutRequest
@@ -120,7 +120,7 @@ class RemoteEngine:
         self._up_for(reply.up_s)
         return sample
 
-    async def admit(self, claim: Claim) -> int:
+    async def admit(self, claim: CacheClaim) -> int:
         """See `AdmitsRollouts.admit`; an engine with room for every rollout is not asked again.
 
         Raises:

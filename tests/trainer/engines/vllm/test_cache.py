@@ -13,7 +13,7 @@ import torch
 
 from hillclimb.hardware.model.shipped import assets_dir
 from tests.trainer.engines.vllm.late import NEEDS_VLLM, start_vllm
-from trainer.engines.admission import Claim
+from trainer.engines.admission import CacheClaim
 from trainer.engines.vllm.options import VllmOptions
 from trainer.types import SamplingParams
 
@@ -52,7 +52,7 @@ def ids(seed: int, length: int) -> list[int]:
 async def play(engine: VllmEngine, number: int) -> int:
     """Play an episode; return the tokens of its last prompt."""
     name, prompt = f"s{number}", ids(number, 100)
-    await engine.admit(Claim(session=name, num_own=LENGTH))
+    await engine.admit(CacheClaim(session=name, num_own=LENGTH))
     for turn in range(TURNS):
         params = SamplingParams(temperature=1.0, max_new_tokens=16, seed=turn)
         sample = await engine.sample(prompt, params, session=name, prefix_key="")

@@ -16,7 +16,7 @@ from tests.trainer.fixtures.scripted import (
     a_request,
     a_task,
 )
-from trainer.engines.admission import Admission, Claim
+from trainer.engines.admission import CacheAdmission, CacheClaim
 from trainer.rollouts.request import RolloutRequest
 
 SHORT_S = 0.05
@@ -26,9 +26,9 @@ SHORT_S = 0.05
 class Crowded(ScriptedEngine):
     """Draws at once, but has room for one rollout at a time."""
 
-    admission: Admission = field(default_factory=lambda: Admission(1))
+    admission: CacheAdmission = field(default_factory=lambda: CacheAdmission(1))
 
-    async def admit(self, claim: Claim) -> int:
+    async def admit(self, claim: CacheClaim) -> int:
         return await self.admission.admit(claim)
 
     def release(self, session: str) -> None:

@@ -55,11 +55,14 @@ async def test_engines_and_learner_take_turns_also_after_a_resume(tmp_path: Path
         schedule={"total_steps": 3},
         checkpoints={"interval": 1},
         eval={"interval": 1},
+        # As many could fill the engines' caches, which are asked for room then.
+        environment={"max_concurrent_rollouts": 4096},
     )  # fmt: skip
     await run.train(provider=CountingProvider(solved_by_done))
     steps = run.events(StepCompleted)
     assert [event.step for event in steps] == [1, 2, 3]
     assert all(event.metrics["policy/canary_logprobs_abs_diff_mean"] < 1e-4 for event in steps)
+    assert all(event.metrics["generate/avg_reserved_tokens"] > 0.0 for event in steps)
     saved = run.events(CheckpointSaved)[0]
     resumed = f"runs/{run.run_id}/{saved.path}"
     await run.train(2, resume_from=resumed, provider=CountingProvider(solved_by_done))
