@@ -118,7 +118,8 @@ class MachineMemory:
     def _loading(self) -> Term:
         """Return the largest tensor, which each rank reads whole for the digest of the start.
 
-        A rank reads its rows of the others (`trainer.learners.saved.loading`) to where they stay.
+        Of the others a rank reads its rows (`trainer.learners.model.start.loading`), where they
+        stay.
         """
         number = self.learner.shape.embedding_parameters
         how = f"{self.ranks} ranks x 4 B x {count(number)} parameters"

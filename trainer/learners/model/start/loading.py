@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from trainer.inputs.model.weights import WeightFiles
-from trainer.learners.update.moments import local
 
 BASE = ".base_layer."
 """Part of the name of a weight beside an adapter."""
@@ -31,7 +31,8 @@ def fill(
     rank, num_ranks = ranks
     with torch.no_grad():
         for name in empty:
-            rows = local(parameters[name])
+            shard = parameters[name]
+            rows = shard.to_local() if isinstance(shard, DTensor) else shard
             start = rank * -(-parameters[name].shape[0] // num_ranks)
             if len(rows):
                 rows.copy_(files.rows(name.replace(BASE, "."), start, start + len(rows)))
