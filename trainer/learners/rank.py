@@ -25,6 +25,7 @@ from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.attempt.timing import SCORING
 from trainer.errors import LearnerError, NonFiniteUpdate
 from trainer.inputs.model.families.family import CausalLM
+from trainer.inputs.model.weights import WeightFiles
 from trainer.learners.model import export
 from trainer.learners.model.models import LearnerOptions, Models, build_models, logprobs
 from trainer.learners.model.sharding import RankGroup, Ranks
@@ -53,8 +54,11 @@ class LearnerRank:
         model: CausalLM,
         options: LearnerOptions | None = None,
         world: RankGroup | None = None,
+        files: WeightFiles | None = None,
     ) -> None:
         """Take over `model`, the same on every rank: it is sharded and trained in place.
+
+        With `files` it has no storage yet, and each rank reads its part of the weights from them.
 
         Raises:
             SpecError: the architecture is not supported, or ranks or heads cannot be divided by
@@ -70,7 +74,7 @@ class LearnerRank:
         self._options = options or LearnerOptions()
         context_size = self._options.learner.context_parallel_size
         self._ranks = Ranks(world or RankGroup(), context_size=context_size)
-        self._models: Models = build_models(model, self._options, self._ranks)
+        self._models: Models = build_models(model, self._options, self._ranks, files)
         spec = self._options.optimizer
         self._settings = settings_of(spec)
         self._optimizer = make_optimizer(

@@ -92,17 +92,20 @@ class WorkerFactory:
         )
 
     def make_rank(self, world: RankGroup | None = None) -> LearnerRank:
-        """Load the model and make one rank of the learner; all ranks do so at once.
+        """Make one rank of the learner and load its part of the model; all ranks do so at once.
 
         Raises:
             ModelUnavailable: the model cannot be loaded.
             LearnerError: the ranks did not all join.
         """
         with gc_paused_import():
-            from trainer.inputs.model.directory import load_policy
+            from trainer.inputs.model.directory import load_policy, unread_policy
             from trainer.learners.rank import LearnerRank
-        model = load_policy(self.model_dir, self.spec.model)
-        return LearnerRank(model, self.learner_options(), world)
+        unread = unread_policy(self.model_dir, self.spec.model)
+        if unread is None:
+            model = load_policy(self.model_dir, self.spec.model)
+            return LearnerRank(model, self.learner_options(), world)
+        return LearnerRank(unread[0], self.learner_options(), world, files=unread[1])
 
     def make_engine(self, weights: Callable[[], Weights] | None = None) -> ChosenEngine:
         """Make the spec's engine; `weights` returns those of the policy at its start.

@@ -54,7 +54,10 @@ class MachineMemory:
         if self.ranks == 0:
             return (Phase(name="rollouts", terms=self._always()),)
         return (
-            Phase(name="loading the model", terms=(*self._always(), self._loading())),
+            Phase(
+                name="loading the model",
+                terms=(*self._always(), *self._offloaded(), self._loading()),
+            ),
             Phase(
                 name="saving a checkpoint",
                 terms=(
@@ -140,14 +143,14 @@ class MachineMemory:
         )
 
     def _loading(self) -> Term:
-        """Return the full float32 models of all ranks while loading, with rounded references."""
-        number = self.learner.shape.num_parameters
-        per_parameter = 4 + (self.learner.dtype_bytes if self.learner.has_reference else 0)
-        how = f"{self.ranks} ranks x {per_parameter} B x {count(number)} parameters (float32"
-        how += (
-            ", and a rounded copy for the reference policy)" if self.learner.has_reference else ")"
-        )
-        return Term("whole models", self.ranks * per_parameter * number, how)
+        """Return the largest tensor, which each rank reads whole for the digest of the start.
+
+        Of the others a rank reads its rows (`trainer.learners.model.start.loading`), where they
+        stay.
+        """
+        number = self.learner.shape.embedding_parameters
+        how = f"{self.ranks} ranks x 4 B x {count(number)} parameters"
+        return Term("the largest tensor, whole, in float32", self.ranks * 4 * number, how)
 
     def _passing_file(self) -> tuple[Term, ...]:
         """Return the file of weights for engines, which stays for an engine that restarts."""

@@ -20,6 +20,7 @@ from trainer.errors import ModelUnavailable
 from trainer.inputs.model.families.family import CausalLM, CausalLMConfig, text_half
 from trainer.inputs.model.families.registry import check_supported, family_of
 from trainer.inputs.model.rope import apply_rope, check_theta
+from trainer.inputs.model.weights import WeightFiles, weight_files
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -79,6 +80,34 @@ def _left_out(directory: Path) -> dict[str, int]:
             for name in file.keys():  # noqa: SIM118 - the file is no mapping
                 numbers.update(each for each in _OF_OTHERS if name.startswith(each))
     return dict(numbers)
+
+
+def unread_policy(
+    directory: Path, spec: ModelSpec | None = None
+) -> tuple[CausalLM, WeightFiles] | None:
+    """Return the policy of `load_policy` without storage, and the files that have its weights.
+
+    None where the files cannot be read in parts: other names than the model's, or a fault, which
+    `load_policy` names.
+    """
+    config = load_config(directory, spec)
+    files = weight_files(directory)
+    if files is None:
+        return None
+    with torch.device("meta"):
+        model: CausalLM = family_of(config).model_class(config)
+    # No file has its frequencies: they are computed.
+    rotary: Any = model.model.rotary_emb
+    model.model.rotary_emb = type(rotary)(config)
+    if any(each.is_meta for each in model.buffers()) or not files.cover(model.named_parameters()):
+        return None
+    model.train(mode=False)
+    generating: Any = model
+    generating.adjust_generation_fn(
+        None, False, False, directory, cache_dir=None, force_download=False, proxies=None,  # noqa: FBT003 - transformers' own
+        local_files_only=True, token=None, revision=None, subfolder="", trust_remote_code=False,
+    )  # fmt: skip
+    return model, files
 
 
 def load_config(directory: Path, spec: ModelSpec | None = None) -> CausalLMConfig:

@@ -61,11 +61,34 @@ def add_adapters(model: CausalLM, spec: AdapterShape, *, seed: int) -> None:
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(_config(spec), model, adapter_name=_ADAPTER)
+        with _without_storage_replaced(model):
+            inject_adapter_in_model(_config(spec), model, adapter_name=_ADAPTER)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(_FACTOR.match(name) is not None)
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
+
+
+@contextmanager
+def _without_storage_replaced(model: torch.nn.Module) -> Iterator[None]:
+    """Put empty tensors in the place of weights without storage within the block.
+
+    peft moves a new adapter to the device of the weight beside it: to none, its values lost.
+    """
+    replaced = [
+        (module, name, parameter)
+        for module in model.modules()
+        for name, parameter in module._parameters.items()  # noqa: SLF001 - setattr would check them
+        if parameter is not None and parameter.is_meta
+    ]
+    for module, name, parameter in replaced:
+        empty = torch.empty(0, dtype=parameter.dtype)
+        module._parameters[name] = torch.nn.Parameter(empty)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        for module, name, parameter in replaced:
+            module._parameters[name] = parameter  # noqa: SLF001
 
 
 @contextmanager

@@ -19,11 +19,13 @@ from trainer.algo.loss.loss import needs_proximal, needs_reference
 from trainer.errors import SpecError
 from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
 from trainer.inputs.model.families.registry import family_of
+from trainer.inputs.model.weights import WeightFiles
 from trainer.learners.model import export
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.model.recurrent import check_kernels
 from trainer.learners.model.sharding import Ranks, named_parameters, reshard, shard
-from trainer.learners.model.start import start_digest
+from trainer.learners.model.start.digest import start_digest
+from trainer.learners.model.start.loading import fill
 from trainer.learners.packing.packing import MicroBatch
 
 
@@ -149,8 +151,12 @@ class Models:
         return WholeAdapter(factors, partial(adapters.save_adapter, factors, lora))
 
 
-def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Models:
+def build_models(
+    model: CausalLM, options: LearnerOptions, ranks: Ranks, files: WeightFiles | None = None
+) -> Models:
     """Take over `model`, which holds the weights that training starts from, and shard it.
+
+    With `files` it has no storage, and each rank reads its part of the weights from them.
 
     Raises:
         SpecError: the architecture is not supported, or not on this machine, or adapters are at
@@ -161,7 +167,7 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
     lora, adapters, reference = options.learner.lora, None, None
     has_frozen = lora is not None or needs_reference(options.algorithm)
     # Before rounding: another precision of the computation is no other start.
-    start = start_digest(model, ranks) if has_frozen else None
+    start = start_digest(model, ranks, files) if has_frozen else None
     if lora is not None:
         # Only runs that train adapters need peft, which takes seconds to import.
         adapters = import_module("trainer.learners.model.adapters")
@@ -169,8 +175,8 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
         _round_parameters(model, options.dtype)
         adapters.add_adapters(model, lora, seed=options.seed)
     elif needs_reference(options.algorithm):
-        reference = _shard(_frozen_copy(model, options.dtype), options, ranks)
-    policy = _shard(model, options, ranks)
+        reference = _shard(_frozen_copy(model, options.dtype), options, ranks, files)
+    policy = _shard(model, options, ranks, files)
     return Models(
         policy=policy,
         options=options,
@@ -184,7 +190,8 @@ def build_models(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> Mode
 def _frozen_copy(model: CausalLM, dtype: torch.dtype) -> CausalLM:
     """Copy the model with parameters of `dtype`, which no gradient needs better.
 
-    Never a whole copy in float32 beside the model: every rank holds both at this moment.
+    Never a whole copy in float32 beside the model: where the files cannot be read in parts, every
+    rank holds both at this moment.
     """
     precision = export.precision_of(model.config, dtype)
     rounded: dict[int, object] = {
@@ -207,8 +214,10 @@ def _round_parameters(model: CausalLM, dtype: torch.dtype) -> None:
         parameter.data = parameter.data.to(precision(name))
 
 
-def _shard(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:
-    return shard(
+def _shard(
+    model: CausalLM, options: LearnerOptions, ranks: Ranks, files: WeightFiles | None
+) -> PolicyModule:
+    policy = shard(
         PolicyModule(
             model,
             chunk_tokens=options.learner.logprob_chunk_tokens,
@@ -221,6 +230,11 @@ def _shard(model: CausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModu
         keep=options.learner.keep_activations,
         offload=options.learner.cpu_offload,
     )
+    if files is not None:
+        device = torch.device("cpu") if options.learner.cpu_offload else ranks.device
+        parameters = named_parameters(policy)
+        fill(policy, parameters, files, ranks=(ranks.rank, ranks.size), device=device)
+    return policy
 
 
 def logprobs(module: PolicyModule, micro: MicroBatch) -> torch.Tensor:

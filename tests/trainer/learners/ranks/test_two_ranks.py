@@ -63,6 +63,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one.write_weights(path / "one.safetensors")
     one.save(path / "of_one")
     new_rank(options=ADAPTED).save(path / "adapted_of_one")
+    tiny_model().save_pretrained(path / "model")
     compact = learner("int8")
     compact.step(batch())
     compact.save(path / "compact_of_one")
@@ -172,6 +173,10 @@ def test_moments_of_eight_bits_go_on_on_another_number_of_ranks(played: Path) ->
             one.step(batch())
         one.write_weights(played / "compact_alone.safetensors")
         assert distance(played, "compact", "compact_alone") < 1e-5
+
+
+def test_ranks_that_read_their_parts_learn_what_ranks_with_the_whole_do(played: Path) -> None:
+    assert distance(played, "compared", "compared_in_parts") == 0.0
 
 
 def test_the_values_of_a_token_are_on_one_rank_and_those_of_one_alone(played: Path) -> None:

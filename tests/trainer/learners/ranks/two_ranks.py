@@ -21,6 +21,7 @@ from tests.trainer.learners.recorded import batch, recorded_batches, sequence
 from tests.trainer.learners.update.test_moments import learner
 from trainer.algo.sequences import Batch
 from trainer.errors import CheckpointError, NonFiniteUpdate
+from trainer.inputs.model.directory import unread_policy
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.model.sharding import RankGroup
 from trainer.learners.rank import LearnerRank
@@ -96,6 +97,7 @@ def _play(index: int, directory: str) -> None:
     _keep_values(world, path)
     _learn_experts(world, path)
     _go_on_compactly(world, path)
+    _read_in_parts(world, path)
     torch.distributed.destroy_process_group()
 
 
@@ -180,6 +182,15 @@ def _go_on_compactly(world: RankGroup, path: Path) -> None:
     rank.load(path / "compact_of_two")
     rank.step(batch())
     rank.write_weights(path / "compact_resumed.safetensors")
+
+
+def _read_in_parts(world: RankGroup, path: Path) -> None:
+    """Policy and reference, of which each rank reads its rows."""
+    unread = unread_policy(path / "model")
+    assert unread is not None
+    rank = LearnerRank(unread[0], COMPARED, world, files=unread[1])
+    train(rank, NUM_COMPARED)
+    rank.write_weights(path / "compared_in_parts.safetensors")
 
 
 def numbered(each: Batch) -> Batch:

@@ -1,0 +1,1 @@
+"""The weights that training starts from: their digest, and each rank reading its part."""
