@@ -33,6 +33,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
 from hillclimb.spec.training.model import ModelSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
+from trainer.algo.loss.objective import policy_streams
 from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.inputs.model.rope import apply_rope
 from trainer.learners.model.models import LearnerOptions, logprobs
@@ -275,8 +276,12 @@ def positions_agree(bench: Bench) -> Figures:
         with torch.no_grad():
             return torch.cat([far_logprobs(model, each) for each in (first, second)])
 
+    sequences = (first, second)
     (micro,) = micro_batches(
-        (first, second), (1.0, 1.0), max_tokens=10**9, device=torch.device(bench.device)
+        sequences,
+        policy_streams(sequences, (1.0, 1.0)),
+        max_tokens=10**9,
+        device=torch.device(bench.device),
     )
     policy = PolicyModule(
         sharpened(bench.model(layers=layers, rope=yarn_spec)), chunk_tokens=original

@@ -13,6 +13,7 @@ from itertools import groupby
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.algo.advantage import group_advantages, shuffled_rewards
+from trainer.algo.loss.loss import variant_of
 from trainer.algo.overlong import is_overlong
 from trainer.algo.sequences import Batch, LossCounts, TrainingSequence
 from trainer.algo.signal import ScoredGroup, signal_metrics
@@ -92,6 +93,7 @@ def _sequences(
     """Yield the group's sequences that carry a gradient; the loss is normalised over them."""
     group = scored.group
     _assert_one_prompt(group)
+    writers = variant_of(algorithm).streams
     for trajectory, advantage in _learned(scored, algorithm):
         sequence = TrainingSequence(
             token_ids=trajectory.token_ids,
@@ -103,6 +105,10 @@ def _sequences(
             weight_versions=trajectory.weight_versions,
             rollout_id=trajectory.rollout_id,
             routes=trajectory.routes,
+            streams={
+                stream: stream.values(write(trajectory, scored), len(trajectory.token_ids))
+                for stream, write in writers.items()
+            },
         )
         yield from turns_of(sequence) if algorithm.step_wise else (sequence,)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainer.algo.streams import Streams
 from trainer.types import Routes
 
 
@@ -43,6 +44,9 @@ class TrainingSequence:
     routes: Routes | None = field(default=None, compare=False, repr=False)
     """Experts that computed its tokens in the engine, of all but perhaps the last; None: the
     learner's router chooses."""
+
+    streams: Streams = field(default_factory=dict, compare=False)
+    """Arrays that the loss reads beside the above, as it declares them (`loss.VARIANTS`)."""
 
     def is_current(self, at: int, version: int) -> bool:
         """Tell whether the weights `version` drew the token at this place."""

@@ -25,5 +25,8 @@ def turns_of(sequence: TrainingSequence) -> Iterator[TrainingSequence]:
                 action_mask=(False,) * start + (True,) * (end - start),
                 logprobs=(0.0,) * start + sequence.logprobs[start:end],
                 weight_versions=sequence.weight_versions[:end],
+                streams={
+                    stream: stream.until(values, end) for stream, values in sequence.streams.items()
+                },
             )
         start = end

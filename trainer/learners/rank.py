@@ -18,9 +18,6 @@ import torch
 import torch.distributed as dist
 
 from hillclimb.protocol.rundir import ADAPTER, POLICY
-from trainer.algo.loss.cross_entropy import cross_entropy
-from trainer.algo.loss.loss import needs_proximal, needs_reference, policy_loss
-from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.attempt.timing import SCORING
 from trainer.errors import LearnerError, NonFiniteUpdate
@@ -73,6 +70,7 @@ class LearnerRank:
         self._token_values: list[SequenceValues] = []
         self._options = options or LearnerOptions()
         context_size = self._options.learner.context_parallel_size
+        self._objective = self._options.objective
         self._ranks = Ranks(world or RankGroup(), context_size=context_size)
         self._models: Models = build_models(model, self._options, self._ranks, files)
         spec = self._options.optimizer
@@ -108,7 +106,8 @@ class LearnerRank:
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
-            LearnerError: routes are replayed, and a sequence has none.
+            LearnerError: routes are replayed, and a sequence has none, or the batch lacks a stream
+                that the loss reads.
         """
         started = time.perf_counter()
         packed = [self._pack(sequences) for sequences in batch.mini_batches]
@@ -268,13 +267,8 @@ class LearnerRank:
             )
         return micro_batches(
             sequences,
-            token_weights(
-                sequences,
-                self._options.algorithm,
-                max_sequence_length=self._options.max_sequence_length,
-            ),
+            self._objective.streams_of(sequences, version=self.version),
             max_tokens=self._options.learner.max_micro_tokens * self._ranks.context_size,
-            version=self.version,
             ranks=self._ranks.data_ranks,
             filler_tokens=self._ranks.context_size,
             device=self._ranks.device,
@@ -282,13 +276,12 @@ class LearnerRank:
         )
 
     def _with_other_policies(self, micro: MicroBatch) -> MicroBatch:
-        """Add the log-probs [A] of the proximal and reference policies that the loss needs."""
-        actions = replace(
-            micro.actions,
-            proximal_logprobs_A=self._models.proximal_logprobs(micro),
-            reference_logprobs_A=self._models.reference_logprobs(micro),
-        )
-        return replace(micro, actions=actions)
+        """Add the log-probs [A] of other policies that the loss reads."""
+        columns = {
+            each.stream: self._models.logprobs_of(each.policy, micro)
+            for each in self._objective.scorings
+        }
+        return replace(micro, actions=micro.actions.with_columns(columns)) if columns else micro
 
     def _update(self, packed: Sequence[MicroBatch], num_earlier: int) -> Update:
         """Take an optimizer step, unless the gradient is zero on all ranks.
@@ -323,12 +316,7 @@ class LearnerRank:
             # A gradient of zero: FSDP's reduce-scatter needs a backward pass on every rank.
             torch.autograd.backward(logprobs_A.sum() * 0.0)
             return Update()
-        algorithm = self._options.algorithm
-        loss, stats = (
-            cross_entropy(logprobs_A, micro.actions)
-            if self._options.imitates
-            else policy_loss(logprobs_A, micro.actions, algorithm)
-        )
+        loss, stats = self._objective.loss(logprobs_A, micro.actions)
         torch.autograd.backward(loss)
         if not self._ranks.reports:
             # Its context group has computed the same loss, and counts it once.
@@ -337,7 +325,6 @@ class LearnerRank:
             self._token_values += token_values(
                 micro, logprobs_A, entropies_A, num_updates=num_earlier
             )
-        num_scorings = needs_proximal(algorithm) + needs_reference(algorithm)
         return Update(
             stats=stats,
             entropy=entropies_A.sum().item(),
@@ -347,7 +334,7 @@ class LearnerRank:
                 num_parameters=self.num_parameters,
                 num_adapter_parameters=self._models.num_adapter_parameters,
             ),
-            scoring_flops=num_scorings * self._forward_flops(micro),
+            scoring_flops=len(self._objective.scorings) * self._forward_flops(micro),
         )
 
     def _forward_flops(self, micro: MicroBatch) -> float:

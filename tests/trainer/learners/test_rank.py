@@ -215,9 +215,9 @@ def test_other_policies_are_scored_where_the_loss_asks(monkeypatch: pytest.Monke
         seen.append(actions)
         return policy_loss(logprobs, actions, algorithm)
 
-    monkeypatch.setattr("trainer.learners.rank.policy_loss", noted)
-    monkeypatch.setattr("trainer.learners.model.models.needs_reference", lambda _: True)
-    monkeypatch.setattr("trainer.learners.model.models.needs_proximal", lambda _: True)
+    monkeypatch.setattr("trainer.algo.loss.objective.policy_loss", noted)
+    monkeypatch.setattr("trainer.algo.loss.objective.needs_reference", lambda _: True)
+    monkeypatch.setattr("trainer.algo.loss.objective.needs_proximal", lambda _: True)
     learner = rank()
     learner.step(Batch(mini_batches=batch().mini_batches * 2))
     first, second = seen
@@ -237,10 +237,9 @@ def test_other_policies_are_scored_where_the_loss_asks(monkeypatch: pytest.Monke
 
 def test_without_need_no_other_policy_is_kept_or_scored() -> None:
     learner = rank()
-    micro = pack_single(IDS, device=torch.device("cpu"))
+    (micro,) = learner._pack(batch().mini_batches[0])
     assert learner._models.reference is None
-    assert learner._models.proximal_logprobs(micro) is None
-    assert learner._models.reference_logprobs(micro) is None
+    assert learner._with_other_policies(micro) is micro
 
 
 def test_the_schedule_of_the_learning_rate_is_followed() -> None:

@@ -6,10 +6,12 @@ Legend: _A the action tokens of a micro-batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
+from numpy.typing import ArrayLike
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.algo.loss.action_tokens import ActionTokens, BySequence, ratio
@@ -19,15 +21,40 @@ from trainer.algo.loss.correction import Correction, correct
 from trainer.algo.loss.divergence import divergence
 from trainer.algo.loss.gspo import gspo
 from trainer.algo.loss.stats import LossStats, loss_stats
+from trainer.algo.streams import Stream
 
-Variant: TypeAlias = Callable[[torch.Tensor, ActionTokens, AlgorithmSpec], Surrogate]
+if TYPE_CHECKING:
+    from trainer.algo.signal import ScoredGroup
+    from trainer.types import Trajectory
+
 Figures: TypeAlias = dict[str, torch.Tensor]
 """Scalars, named as the fields of `LossStats`."""
+Writer: TypeAlias = "Callable[[Trajectory, ScoredGroup], ArrayLike]"
+"""Returns the values of a stream for a rollout of a group, when the batch is built."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A policy loss: its surrogate, and the streams that it reads in `ActionTokens.further`."""
+
+    surrogate: Callable[[torch.Tensor, ActionTokens, AlgorithmSpec], Surrogate]
+    streams: Mapping[Stream, Writer] = field(default_factory=dict)
+
 
 VARIANTS: Mapping[str, Variant] = MappingProxyType(
-    {"regular": regular, "dual_clip": dual_clip, "gspo": gspo, "cispo": cispo}
+    {
+        "regular": Variant(surrogate=regular),
+        "dual_clip": Variant(surrogate=dual_clip),
+        "gspo": Variant(surrogate=gspo),
+        "cispo": Variant(surrogate=cispo),
+    }
 )
-"""The surrogate of each `policy_loss_type`."""
+"""By `policy_loss_type`."""
+
+
+def variant_of(algorithm: AlgorithmSpec) -> Variant:
+    """Return the policy loss of a spec."""
+    return VARIANTS[algorithm.policy_loss_type]
 
 
 def policy_loss(
@@ -37,7 +64,7 @@ def policy_loss(
 
     `logprobs_A` come with gradient, from the policy as it is now.
     """
-    surrogate = VARIANTS[algorithm.policy_loss_type](logprobs_A, actions, algorithm)
+    surrogate = variant_of(algorithm).surrogate(logprobs_A, actions, algorithm)
     losses_A, figures = surrogate.losses_A, _figures(logprobs_A, actions, surrogate)
     if needs_proximal(algorithm):
         correction = correct(actions, algorithm.off_policy_correction)

@@ -9,13 +9,14 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import torch
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
-from trainer.algo.loss.loss import needs_proximal, needs_reference
+from trainer.algo.loss.objective import Objective, objective_of
 from trainer.errors import SpecError
 from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
 from trainer.inputs.model.families.registry import family_of
@@ -49,6 +50,13 @@ class LearnerOptions:
     """Keep each step's values of its tokens, for `LearnerRank.take_token_values`."""
     tokenizer_dir: Path | None = None
     """Directory of the tokenizer files that `save` copies beside the weights."""
+
+    @property
+    def objective(self) -> Objective:
+        """The loss with all that it reads."""
+        return objective_of(
+            self.algorithm, imitates=self.imitates, max_sequence_length=self.max_sequence_length
+        )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -97,19 +105,11 @@ class Models:
         """Number of adapter parameters, on all ranks together; 0 without adapters."""
         return sum(each.numel() for each in self.trained.values()) if self.adapters else 0
 
-    def proximal_logprobs(self, micro: MicroBatch) -> torch.Tensor | None:
-        """Score the actions [A] by the current policy if an off-policy correction needs it."""
-        if not needs_proximal(self.options.algorithm):
-            return None
-        return logprobs(self.policy, micro)
-
-    def reference_logprobs(self, micro: MicroBatch) -> torch.Tensor | None:
-        """Score the actions [A] by the reference policy where the loss has a KL term.
-
-        Its own routers choose its experts, whatever the engine chose by the policy's.
-        """
-        if not needs_reference(self.options.algorithm):
-            return None
+    def logprobs_of(self, policy: Literal["current", "start"], micro: MicroBatch) -> torch.Tensor:
+        """Score the actions [A] by the policy as it is, or by the one training started from."""
+        if policy == "current":
+            return logprobs(self.policy, micro)
+        # Its own routers choose its experts, whatever the engine chose by the policy's.
         micro = replace(micro, routes_NLK=None)
         if self.reference is not None:
             return logprobs(self.reference, micro)
@@ -165,7 +165,7 @@ def build_models(
     if family_of(model.config).has_linear_attention:
         check_kernels(ranks.device)
     lora, adapters, reference = options.learner.lora, None, None
-    has_frozen = lora is not None or needs_reference(options.algorithm)
+    has_frozen = lora is not None or options.objective.needs_start
     # Before rounding: another precision of the computation is no other start.
     start = start_digest(model, ranks, files) if has_frozen else None
     if lora is not None:
@@ -174,7 +174,7 @@ def build_models(
         # Frozen weights need no better precision than the one they are used in.
         _round_parameters(model, options.dtype)
         adapters.add_adapters(model, lora, seed=options.seed)
-    elif needs_reference(options.algorithm):
+    elif options.objective.needs_start:
         reference = _shard(_frozen_copy(model, options.dtype), options, ranks, files)
     policy = _shard(model, options, ranks, files)
     return Models(

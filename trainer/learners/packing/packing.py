@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from trainer.algo.loss.action_tokens import ActionTokens
+from trainer.algo.loss.action_tokens import ActionColumns, ActionTokens
 from trainer.algo.sequences import TrainingSequence
+from trainer.algo.streams import Streams
 from trainer.learners.packing.partition import partition
 from trainer.types import Routes
 
@@ -65,10 +66,9 @@ class MicroBatch:
 
 def micro_batches(  # noqa: PLR0913 - what is packed, into what, for whom
     sequences: Sequence[TrainingSequence],
-    weights: Sequence[float],
+    streams: Sequence[Streams],
     *,
     max_tokens: int,
-    version: int = 0,
     ranks: tuple[int, int] = (0, 1),
     device: torch.device,
     pair_cost: float = 0.0,
@@ -76,15 +76,15 @@ def micro_batches(  # noqa: PLR0913 - what is packed, into what, for whom
 ) -> list[MicroBatch]:
     """Pack the share of one rank; `ranks` is (rank, number of ranks), `pair_cost` as `partition`.
 
-    `weights` holds, per sequence of the mini-batch, the loss weight of each of its action tokens;
-    `version` is that of the policy that the step begins with. Every rank gets the same number of
-    micro-batches, with empty ones of `filler_tokens` at the end if it has less work.
+    `streams` holds, per sequence of the mini-batch, what the loss reads of it (`Objective`). Every
+    rank gets the same number of micro-batches, with empty ones of `filler_tokens` at the end if it
+    has less work.
     """
     rank, num_ranks = ranks
     shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens, pair_cost=pair_cost)
     packed = [
-        _Stream(version).packed(
-            [[(sequences[index], weights[index]) for index in group] for group in pack], device
+        _Stream().packed(
+            [[(sequences[index], streams[index]) for index in group] for group in pack], device
         )
         for pack in shares[rank]
     ]
@@ -100,7 +100,6 @@ def pack_single(
     """Pack one sequence of at least two tokens; every token but the first is scored at T=1."""
     ids = torch.tensor(token_ids, device=device)
     length = len(token_ids) - 1
-    zeros = torch.zeros(length, device=device)
     return MicroBatch(
         token_ids_N=ids[:-1],
         positions_N=torch.arange(length, device=device),
@@ -109,52 +108,42 @@ def pack_single(
         host_sources=tuple(range(length)),
         targets_A=ids[1:],
         temperatures_A=torch.ones(length, device=device),
-        actions=ActionTokens(
-            behaviour_logprobs_A=zeros,
-            advantages_A=zeros,
-            weights_A=zeros,
-            sequences_A=torch.zeros(length, dtype=torch.int64, device=device),
-        ),
+        actions=ActionTokens.zeros(length, device),
         is_empty=is_empty,
     )
 
 
 @dataclass(slots=True)
 class _Actions:
-    """Columns of the action tokens, all of length A; see `MicroBatch` and `ActionTokens`."""
+    """Columns of the action tokens, all of length A, by which they are scored; see `MicroBatch`."""
 
     sources: list[int] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
-    behaviour_logprobs: list[float] = field(default_factory=list)
-    advantages: list[float] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    sequences: list[int] = field(default_factory=list)
-    is_current: list[bool] = field(default_factory=list)
 
 
 class _Stream:
     """Builds the packed stream of one micro-batch, prefix group by prefix group."""
 
-    def __init__(self, version: int) -> None:
-        self._version = version
+    def __init__(self) -> None:
         self._token_ids: list[int] = []
         self._positions: list[int] = []
         self._prefix_groups: list[PrefixGroup] = []
         self._actions = _Actions()
+        self._columns = ActionColumns()
         self._sequences: list[TrainingSequence] = []
         self._routes: list[Routes | None] = []
 
     def packed(
-        self, groups: Sequence[Sequence[tuple[TrainingSequence, float]]], device: torch.device
+        self, groups: Sequence[Sequence[tuple[TrainingSequence, Streams]]], device: torch.device
     ) -> MicroBatch:
-        """Return the micro-batch of `groups`: per prompt its sequences with their loss weights."""
+        """Return the micro-batch of `groups`: per prompt its sequences with their streams."""
         for group in groups:
             self._add_group(group)
         actions = self._actions
 
         def tensor(values: Sequence[float]) -> torch.Tensor:
-            # int64, float32 or bool, by the type of the values.
+            # int64 or float32, by the type of the values.
             return torch.tensor(values, device=device)
 
         return MicroBatch(
@@ -165,13 +154,7 @@ class _Stream:
             host_sources=tuple(actions.sources),
             targets_A=tensor(actions.targets),
             temperatures_A=tensor(actions.temperatures),
-            actions=ActionTokens(
-                behaviour_logprobs_A=tensor(actions.behaviour_logprobs),
-                advantages_A=tensor(actions.advantages),
-                weights_A=tensor(actions.weights),
-                sequences_A=tensor(actions.sequences),
-                is_current_A=tensor(actions.is_current),
-            ),
+            actions=self._columns.packed(device),
             sequences=tuple(self._sequences),
             routes_NLK=self._packed_routes(device),
         )
@@ -183,7 +166,7 @@ class _Stream:
             return None
         return torch.from_numpy(np.concatenate(known).astype(np.int32)).to(device)
 
-    def _add_group(self, group: Sequence[tuple[TrainingSequence, float]]) -> None:
+    def _add_group(self, group: Sequence[tuple[TrainingSequence, Streams]]) -> None:
         """Append a prompt once and then the branch of each of its sequences."""
         first, _ = group[0]
         prompt_start, prompt_length = len(self._token_ids), first.prompt_length
@@ -191,31 +174,31 @@ class _Stream:
         self._positions += range(prompt_length)
         self._routes.append(None if first.routes is None else first.routes[:prompt_length])
         lengths = [
-            self._add_branch(sequence, weight, prompt_start=prompt_start)
-            for sequence, weight in group
+            self._add_branch(sequence, streams, prompt_start=prompt_start)
+            for sequence, streams in group
         ]
         self._prefix_groups.append(
             PrefixGroup(prompt_length=prompt_length, branch_lengths=tuple(lengths))
         )
 
-    def _add_branch(self, sequence: TrainingSequence, weight: float, *, prompt_start: int) -> int:
+    def _add_branch(
+        self, sequence: TrainingSequence, streams: Streams, *, prompt_start: int
+    ) -> int:
         """Append a sequence's branch and its actions; return the branch's length in the stream."""
-        actions, prompt_length = self._actions, sequence.prompt_length
+        actions, mask, prompt_length = self._actions, sequence.action_mask, sequence.prompt_length
         branch_start = len(self._token_ids)
         # `sources` are indices in the stream of the hidden states that predict the actions. Within
         # a branch that is the token before. The branch's first token is predicted by the prompt's
         # last one, which precedes it in the stream for the first branch only.
         prompt_end = prompt_start + prompt_length - 1
-        for offset, at in enumerate(range(prompt_length, len(sequence.token_ids))):
-            if sequence.action_mask[at]:
-                actions.sources.append(branch_start + offset - 1 if offset else prompt_end)
-                actions.targets.append(sequence.token_ids[at])
-                actions.temperatures.append(sequence.temperature)
-                actions.behaviour_logprobs.append(sequence.logprobs[at])
-                actions.advantages.append(sequence.advantage)
-                actions.weights.append(weight)
-                actions.sequences.append(len(self._sequences))
-                actions.is_current.append(sequence.is_current(at, self._version))
+        places = [at for at in range(prompt_length, len(mask)) if mask[at]]
+        actions.sources += [
+            branch_start + at - prompt_length - 1 if at > prompt_length else prompt_end
+            for at in places
+        ]
+        actions.targets += [sequence.token_ids[at] for at in places]
+        actions.temperatures += [sequence.temperature] * len(places)
+        self._columns.add(streams, places)
         # The last token is a target but predicts nothing, so the stream does not contain it.
         branch = sequence.token_ids[prompt_length:-1]
         self._token_ids += branch

@@ -27,10 +27,8 @@ def token_values(
     the step. Log-probs of the policy that the step began with are preferred, if the loss has them:
     no update lies between those and the engine's.
     """
-    actions, num_scored = micro.actions, num_updates
-    if actions.proximal_logprobs_A is not None:
-        logprobs_A, num_scored = actions.proximal_logprobs_A, 0
-    gaps = packed(logprobs_A.detach() - actions.behaviour_logprobs_A)
+    gaps_A, is_updated = micro.actions.gaps(logprobs_A.detach())
+    gaps = packed(gaps_A)
     entropies = packed(entropies_A)
     sizes = (each.num_actions * BYTES_PER_VALUE for each in micro.sequences)
     borders = pairwise(accumulate(sizes, initial=0))
@@ -40,7 +38,7 @@ def token_values(
             length=len(sequence.token_ids),
             gaps=gaps[start:end],
             entropies=entropies[start:end],
-            num_updates=num_scored,
+            num_updates=num_updates if is_updated else 0,
         )
 
 

@@ -200,7 +200,6 @@ def _packed(data: Sequence[Datum], inputs: Sequence[Inputs], members: Sequence[i
     """Return one stream of tokens, each datum a prefix group of its own, every position scored."""
     rows = [data[each].model_input.tokens for each in members]
     tokens = torch.tensor([token for row in rows for token in row])
-    zeros = torch.zeros(len(tokens))
     return MicroBatch(
         token_ids_N=tokens,
         positions_N=torch.cat([torch.arange(len(row)) for row in rows]),
@@ -208,10 +207,5 @@ def _packed(data: Sequence[Datum], inputs: Sequence[Inputs], members: Sequence[i
         sources_A=torch.arange(len(tokens)),
         targets_A=torch.cat([inputs[each][TARGETS] for each in members]),
         temperatures_A=torch.ones(len(tokens)),
-        actions=ActionTokens(
-            behaviour_logprobs_A=zeros,
-            advantages_A=zeros,
-            weights_A=zeros,
-            sequences_A=torch.zeros(len(tokens), dtype=torch.int64),
-        ),
+        actions=ActionTokens.zeros(len(tokens)),
     )

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import torch
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
-from trainer.algo.loss.action_tokens import ActionTokens
-from trainer.algo.loss.loss import policy_loss
-from trainer.algo.loss.reduction import token_weights
+from trainer.algo.loss.action_tokens import ActionColumns
+from trainer.algo.loss.objective import objective_of
 from trainer.algo.loss.stats import LossStats
 from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.errors import LearnerError
@@ -60,35 +59,15 @@ def figures_of(
     """
     if [len(each) for each in logprobs] != [len(each.token_ids) - 1 for each in sequences]:
         raise LearnerError("the Tinker server did not score each token of each sequence once")
-    weights = token_weights(sequences, algorithm, max_sequence_length=max_sequence_length)
-    rows = [
-        (
-            scores[at - 1],
-            sequence.logprobs[at],
-            sequence.advantage,
-            weight,
-            index,
-            sequence.is_current(at, version),
-        )
-        for index, (sequence, scores, weight) in enumerate(
-            zip(sequences, logprobs, weights, strict=True)
-        )
-        for at, drawn in enumerate(sequence.action_mask)
-        if drawn
-    ]
-    now, behaviour, advantages, shares, owners, current = zip(*rows, strict=True)
+    objective = objective_of(algorithm, max_sequence_length=max_sequence_length)
+    columns, now = ActionColumns(), []
+    streams = objective.streams_of(sequences, version=version)
+    for sequence, scores, own in zip(sequences, logprobs, streams, strict=True):
+        places = [at for at, drawn in enumerate(sequence.action_mask) if drawn]
+        columns.add(own, places)
+        now += [scores[at - 1] for at in places]
     with torch.no_grad():
-        _, stats = policy_loss(
-            torch.tensor(now),
-            ActionTokens(
-                behaviour_logprobs_A=torch.tensor(behaviour),
-                advantages_A=torch.tensor(advantages),
-                weights_A=torch.tensor(shares),
-                sequences_A=torch.tensor(owners),
-                is_current_A=torch.tensor(current),
-            ),
-            algorithm,
-        )
+        _, stats = objective.loss(torch.tensor(now), columns.packed(torch.device("cpu")))
     norms = [value for name, value in optim_metrics.items() if name.endswith(_GRAD_NORM)]
     return ServedUpdate(stats=stats, grad_norm=norms[0] if norms else None)
 

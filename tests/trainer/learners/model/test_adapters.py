@@ -117,13 +117,12 @@ def test_in_bfloat16_the_frozen_weights_take_half_and_the_adapters_learn_in_floa
 def test_with_adapters_off_the_model_is_its_own_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainer.learners.model.models.needs_reference", lambda _: True)
+    monkeypatch.setattr("trainer.algo.loss.objective.needs_reference", lambda _: True)
     learner = rank()
     micro = pack_single(IDS, device=torch.device("cpu"))
     for _ in range(3):
         learner.step(batch())
-    found = learner._models.reference_logprobs(micro)
-    assert found is not None
+    found = learner._models.logprobs_of("start", micro)
     torch.testing.assert_close(found, reference_logprobs(tiny_model(), IDS), atol=1e-5, rtol=0)
     now = logprobs(learner._models.policy, micro)
     assert (now - found).abs().max() > 0.05

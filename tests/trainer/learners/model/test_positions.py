@@ -81,7 +81,7 @@ def test_the_reference_keeps_its_positions_and_is_the_policy_at_first() -> None:
     assert held.reference is not None
     check(held.reference)
     micro = pack_single(IDS, device=torch.device("cpu"))
-    torch.testing.assert_close(held.reference_logprobs(micro), logprobs(held.policy, micro))
+    torch.testing.assert_close(held.logprobs_of("start", micro), logprobs(held.policy, micro))
 
 
 def test_a_reference_is_rounded_as_it_is_copied_and_shares_nothing() -> None:

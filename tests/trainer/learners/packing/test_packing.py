@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from trainer.algo.loss.objective import policy_streams
 from trainer.algo.sequences import TrainingSequence
 from trainer.learners.packing.packing import MicroBatch, PrefixGroup, micro_batches, pack_single
 
@@ -34,11 +35,13 @@ def sequence(
 LONG = sequence((1, 2), (3, 4, 5), (True, False, True), 1)
 SHORT = sequence((1, 2), (6, 7), (True, True), 2)
 OTHER = sequence((8,), (9, 10), (True, True), 3)
+ALL = (LONG, SHORT, OTHER)
+ALONE = policy_streams([OTHER], [1.0])
 
 
 def pack(*, max_tokens: int = 7, device: torch.device = CPU) -> list[MicroBatch]:
     return micro_batches(
-        [LONG, SHORT, OTHER], [0.1, 0.2, 0.3], max_tokens=max_tokens, device=device
+        ALL, policy_streams(ALL, [0.1, 0.2, 0.3]), max_tokens=max_tokens, device=device
     )
 
 
@@ -79,7 +82,9 @@ def test_a_token_is_current_where_the_weights_of_the_step_drew_it() -> None:
         micro.actions.is_current_A.tolist()
         for micro in (
             pack()[0],
-            micro_batches([LONG, SHORT, OTHER], [1.0] * 3, max_tokens=7, version=1, device=CPU)[0],
+            micro_batches(ALL, policy_streams(ALL, [1.0] * 3, version=1), max_tokens=7, device=CPU)[
+                0
+            ],
         )
         if micro.actions.is_current_A is not None
     ]
@@ -99,7 +104,7 @@ def test_what_does_not_fit_starts_a_micro_batch_with_positions_and_sequences_of_
 
 def test_a_rank_packs_its_share_and_one_without_work_gets_fillers() -> None:
     found = [
-        micro_batches([OTHER], [1.0], max_tokens=7, ranks=(rank, 2), device=CPU) for rank in (0, 1)
+        micro_batches([OTHER], ALONE, max_tokens=7, ranks=(rank, 2), device=CPU) for rank in (0, 1)
     ]
     ((working,), (filler,)) = found
     assert (working.is_empty, filler.is_empty) == (False, True)
@@ -126,8 +131,8 @@ def test_one_sequence_alone_is_scored_from_its_second_token_on() -> None:
 @pytest.mark.parametrize("kind", ["cpu", "meta"])
 def test_all_lies_on_the_device_that_was_asked_for(kind: str) -> None:
     device = torch.device(kind)
-    packed = micro_batches([OTHER], [1.0], max_tokens=7, ranks=(0, 2), device=device)
-    filler = micro_batches([OTHER], [1.0], max_tokens=7, ranks=(1, 2), device=device)
+    packed = micro_batches([OTHER], ALONE, max_tokens=7, ranks=(0, 2), device=device)
+    filler = micro_batches([OTHER], ALONE, max_tokens=7, ranks=(1, 2), device=device)
     for micro in packed + filler:
         columns = [getattr(micro, each.name) for each in dataclasses.fields(micro)]
         columns += [getattr(micro.actions, each.name) for each in dataclasses.fields(micro.actions)]

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from trainer.algo.loss.objective import policy_streams
 from trainer.algo.sequences import TrainingSequence
 from trainer.learners.packing.packing import micro_batches
 from trainer.learners.packing.partition import partition
@@ -189,9 +190,9 @@ def test_one_family_alone_is_shared_rather_than_left_to_one_rank() -> None:
 @pytest.mark.parametrize("num_ranks", [2, 5])
 def test_every_rank_runs_the_same_number_of_micro_batches(num_ranks: int) -> None:
     for sequences in (rollouts(4), rollouts(5)[:1]):
-        weights = [1.0 / len(sequences)] * len(sequences)
+        streams = policy_streams(sequences, [1.0 / len(sequences)] * len(sequences))
         packed = [
-            micro_batches(sequences, weights, max_tokens=80, ranks=(rank, num_ranks), device=CPU)
+            micro_batches(sequences, streams, max_tokens=80, ranks=(rank, num_ranks), device=CPU)
             for rank in range(num_ranks)
         ]
         assert len({len(each) for each in packed}) == 1
@@ -203,7 +204,8 @@ def test_every_rank_runs_the_same_number_of_micro_batches(num_ranks: int) -> Non
 
 def test_actions_know_their_sequence_within_the_micro_batch() -> None:
     sequences = rollouts(6)
-    (micro,) = micro_batches(sequences, [1.0] * len(sequences), max_tokens=100_000, device=CPU)
+    streams = policy_streams(sequences, [1.0] * len(sequences))
+    (micro,) = micro_batches(sequences, streams, max_tokens=100_000, device=CPU)
     counts = torch.bincount(micro.actions.sequences_A, minlength=len(sequences))
     assert micro.actions.sequences_A.dtype == torch.int64
     assert sorted(counts.tolist()) == sorted(each.num_actions for each in sequences)

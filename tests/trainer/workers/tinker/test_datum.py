@@ -11,6 +11,7 @@ from tinker import types
 from hillclimb.spec.training.algorithm import AlgorithmSpec, CispoSpec
 from tests.trainer.fixtures.tiny import VOCAB
 from tests.trainer.learners.recorded import batch
+from trainer.algo.loss.objective import policy_streams
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import TrainingSequence
 from trainer.errors import LearnerError
@@ -40,7 +41,8 @@ def test_advantages_are_those_of_our_learner_with_each_tokens_share_of_the_loss(
     spec = AlgorithmSpec.model_validate({"loss_reduction": reduction})
     weights = token_weights(SEQUENCES, spec, max_sequence_length=200)
     ours: dict[int, list[float]] = {}
-    for micro in micro_batches(SEQUENCES, weights, max_tokens=10_000, device=torch.device("cpu")):
+    streams = policy_streams(SEQUENCES, weights)
+    for micro in micro_batches(SEQUENCES, streams, max_tokens=10_000, device=torch.device("cpu")):
         folded = micro.actions.advantages_A * micro.actions.weights_A
         for target, value in zip(micro.targets_A.tolist(), folded.tolist(), strict=True):
             ours.setdefault(target, []).append(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar, cast
@@ -34,8 +34,7 @@ _PROBE = ToolSpec(
 _CALL = ToolCall(name=_PROBE.name, arguments={"text": "a", "number": 1})
 _FIRST_PRIVATE, _LAST_PRIVATE = 0xE000, 0xF8FF
 _CACHE_SIZE = 64
-_LONG_CHARS = 500
-"""Text from this length on is encoded once, while it is among the latest: lists of tools."""
+"""Parts of the latest prompts whose ids are kept: tasks share the longest, which has the tools."""
 _Content = TypeVar("_Content")
 
 
@@ -58,7 +57,7 @@ class NativeChat(Chat):
         special = [t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special]
         longest_first = sorted({*special, *self._marks.markers}, key=len, reverse=True)
         self._markers = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
-        self._encode_long = lru_cache(_CACHE_SIZE)(self._encode)
+        self._encode_once = lru_cache(_CACHE_SIZE)(self._encode)
         self.call_form: CallForm = self._probe()
 
     @classmethod
@@ -87,7 +86,7 @@ class NativeChat(Chat):
         content = (_opening(system, prompt), _functions(tools))
         (messages, functions), guard = _guarded(content, self._markers)
         text = self._template.render(messages, tools=functions, opens_turn=True)
-        return self._ids_of(text, guard)
+        return self._ids_of(text, guard, self._encode_once)
 
     def encode_results(
         self, messages: Sequence[str], *, turn_closed: bool = True
@@ -98,7 +97,7 @@ class NativeChat(Chat):
             ValueError: the template refuses them.
         """
         answers, guard = _guarded([*map(_answer, messages)], self._markers)
-        tail = self._ids_of(self._after_turn(answers), guard)
+        tail = self._ids_of(self._after_turn(answers), guard, self._encode)
         return tail[1:] if turn_closed else tail
 
     def turn_text(self, content: str, calls: Sequence[ToolCall]) -> str:
@@ -119,16 +118,16 @@ class NativeChat(Chat):
         text = self._template.render([_QUESTION, turn, *answers], opens_turn=True)
         return text.partition(_TURN)[2]
 
-    def _ids_of(self, text: str, guard: str) -> tuple[int, ...]:
+    def _ids_of(
+        self, text: str, guard: str, encode: Callable[[str], tuple[int, ...]]
+    ) -> tuple[int, ...]:
         """Encode rendered text: the template's markers by id, all other text as text."""
         ids: list[int] = []
         for index, part in enumerate(self._markers.split(text)):
             if index % 2:
                 ids.append(self.token_id(part))
             else:
-                plain = part.replace(guard, "") if guard else part
-                encode = self._encode if len(plain) < _LONG_CHARS else self._encode_long
-                ids += encode(plain)
+                ids += encode(part.replace(guard, "") if guard else part)
         return tuple(ids)
 
     def _probe(self) -> CallForm:
