@@ -52,6 +52,14 @@ def test_a_rounded_model_on_a_gpu_has_exact_scores() -> None:
     assert "head_dtype" not in exact.engine_arguments()["hf_overrides"]
 
 
+def test_only_layers_with_an_adapter_are_prepared_for_one() -> None:
+    options = VllmOptions(
+        model_dir=Path(), max_length=64, num_sessions=2, lora_rank=5, lora_modules=("q_proj",)
+    )
+    assert options.engine_arguments()["lora_target_modules"] == ["q_proj"]
+    assert options.engine_arguments()["max_lora_rank"] == 8
+
+
 def test_the_experts_of_tokens_are_asked_for_where_they_are_replayed() -> None:
     plain = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2)
     replayed = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, returns_routes=True)
