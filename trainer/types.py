@@ -7,12 +7,19 @@ Shape legend: T tokens of one trajectory, G rollouts of one group.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from hillclimb.environment.task import Task
 from hillclimb.protocol.outcomes import Outcome, StopReason
+
+Routes: TypeAlias = NDArray[np.unsignedinteger]
+"""Experts that computed tokens, [tokens, layers of the model, experts of a token], in one or two
+bytes each; 0 in layers without experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +32,8 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0
     """Seeds this request alone, so batching never changes the sampled tokens."""
+    routes_from: int | None = None
+    """Return the experts of the tokens from this position on; None: of none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +49,8 @@ class Sample:
     """True when a stop token ended it, False when `max_new_tokens` did."""
     weight_versions: tuple[int, ...]
     """Version of the weights that sampled each token: an update may come between two of them."""
+    routes: Routes | None = field(default=None, compare=False, repr=False)
+    """Of the tokens from `routes_from` to the last but one: the last was drawn, not computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +98,9 @@ class Trajectory:
     num_infra_retries: int = 0
     turn_tokens: tuple[TurnTokens, ...] = ()
     """One for each model turn; `turns` has one for each call."""
+    routes: Routes | None = field(default=None, compare=False, repr=False)
+    """Of all tokens but perhaps the last, as the engine computed each when it was new; None where
+    none were asked for."""
 
     @property
     def reward(self) -> float | None:

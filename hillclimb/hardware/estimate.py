@@ -14,6 +14,7 @@ from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count, gib, l
 from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
 from hillclimb.hardware.memory.learner import EXPORT, LearnerMemory
 from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
+from hillclimb.hardware.memory.routes import why_not_replayed
 from hillclimb.hardware.model.context_length import why_too_long
 from hillclimb.hardware.model.defaults import why_unsuited
 from hillclimb.hardware.model.experts import why_not_adapted
@@ -208,6 +209,7 @@ class _Working:
             why_too_long(self.spec, self.shape),
             why_indivisible(self.spec.engine, self.shape),
             self._why_not_adapted(),
+            why_not_replayed(self.spec, self.shape),
         )
         yield from (each for each in reasons if each is not None)
 

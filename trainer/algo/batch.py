@@ -102,6 +102,7 @@ def _sequences(
             temperature=plan.temperatures[group.task.env_key],
             weight_versions=trajectory.weight_versions,
             rollout_id=trajectory.rollout_id,
+            routes=trajectory.routes,
         )
         yield from turns_of(sequence) if algorithm.step_wise else (sequence,)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainer.types import Routes
+
 
 @dataclass(frozen=True, slots=True)
 class LossCounts:
@@ -38,6 +40,9 @@ class TrainingSequence:
     loss_counts: LossCounts | None = None
     """Denominators of its mini-batch, rollouts without a gradient included
     (`algorithm.normalize_by: batch`); None: those of the mini-batch's own sequences."""
+    routes: Routes | None = field(default=None, compare=False, repr=False)
+    """Experts that computed its tokens in the engine, of all but perhaps the last; None: the
+    learner's router chooses."""
 
     def is_current(self, at: int, version: int) -> bool:
         """Tell whether the weights `version` drew the token at this place."""

@@ -52,6 +52,8 @@ def choose_engine(
         EngineError: the engine did not start.
     """
     missing = why_not_vllm(config, spec.engine.dtype) if spec.engine.type != "torch" else None
+    if spec.engine.type != "torch" and missing is None and spec.learner.routing_replay:
+        missing = _why_no_routes()
     if spec.engine.type == "torch" or (missing and spec.engine.type == "auto"):
         if spec.engine.dtype != "float32":
             raise SpecError(f"engine.dtype {spec.engine.dtype} needs vLLM, but {missing}")
@@ -76,6 +78,14 @@ def why_not_vllm(config: CausalLMConfig, dtype: str) -> str | None:
         end_imports()
         return f"vLLM does not import: {fault}"
     refused: str | None = engine.why_not(config, dtype)
+    if refused:
+        end_imports()
+    return refused
+
+
+def _why_no_routes() -> str | None:
+    """Return why vLLM, which runs here, cannot return the experts of a token; None if it can."""
+    refused: str | None = importlib.import_module(_VLLM_ENGINE).why_no_routes()
     if refused:
         end_imports()
     return refused
@@ -112,6 +122,7 @@ def _options(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> VllmOpti
         gpu_memory_utilization=engine.gpu_memory_utilization,
         tensor_parallel_size=engine.tensor_parallel_size,
         by_chunks=engine.is_direct,
+        returns_routes=spec.learner.routing_replay,
         lora_rank=spec.learner.lora.rank
         if spec.learner.lora is not None and engine.weight_transport == "lora"
         else None,
@@ -124,6 +135,7 @@ def _torch(spec: RunSpec, config: CausalLMConfig, weights: Weights) -> Engine:
     options = TorchEngineOptions(
         num_sessions=spec.environment.max_concurrent_rollouts,
         max_length=spec.rollout.max_sequence_length,
+        records_routes=spec.learner.routing_replay,
     )
     try:
         return TorchEngine(config, weights, options=options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hillclimb.environment.base import EnvProvider
 from hillclimb.environment.task import Task
+from hillclimb.hardware.memory.routes import why_not_replayed
 from hillclimb.hardware.model.defaults import why_unsuited
 from hillclimb.hardware.model.shapes import ModelShape, shape_of_config
 from hillclimb.process.lazy_imports import gc_paused_import
@@ -97,8 +98,9 @@ def load_checked_config(spec: RunSpec, model_dir: Path) -> CausalLMConfig:
 
     Raises:
         ModelUnavailable: the model's files are missing or cannot be read.
-        SpecError: the architecture is not supported, rollouts may exceed its positions, or
-            settings are the tiny models' and this one is large, and there is a GPU.
+        SpecError: the architecture is not supported, rollouts may exceed its positions, routes
+            cannot be replayed, or settings are the tiny models' and this one is large, and there
+            is a GPU.
     """
     with gc_paused_import():
         import torch  # noqa: PLC0415 - see hillclimb.process.lazy_imports
@@ -106,9 +108,21 @@ def load_checked_config(spec: RunSpec, model_dir: Path) -> CausalLMConfig:
         from trainer.inputs.model.directory import load_config  # noqa: PLC0415 - as above
     config = load_config(model_dir, spec.model)
     check_lengths(spec, config.max_position_embeddings)
+    if spec.learner.routing_replay:
+        refuse_replay(spec, shape_of_config(config.to_dict()))
     if torch.cuda.is_available():
         refuse_unsuited(spec, shape_of_config(config.to_dict()))
     return config
+
+
+def refuse_replay(spec: RunSpec, shape: ModelShape) -> None:
+    """Reject routing replay for a model without experts, or beyond its bound, as the plan does.
+
+    Raises:
+        SpecError: routes cannot be replayed.
+    """
+    if (why := why_not_replayed(spec, shape)) is not None:
+        raise SpecError(why)
 
 
 def refuse_unsuited(spec: RunSpec, shape: ModelShape) -> None:

@@ -23,7 +23,7 @@ from trainer.algo.loss.loss import needs_proximal, needs_reference, policy_loss
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
 from trainer.attempt.timing import SCORING
-from trainer.errors import NonFiniteUpdate
+from trainer.errors import LearnerError, NonFiniteUpdate
 from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model import export
 from trainer.learners.model.models import LearnerOptions, Models, build_models, logprobs
@@ -32,6 +32,7 @@ from trainer.learners.packing.packing import MicroBatch, micro_batches, pack_sin
 from trainer.learners.saved import state
 from trainer.learners.saved.sending import Sender
 from trainer.learners.update.clipping import clip_gradients
+from trainer.learners.update.expert_load import expert_metrics
 from trainer.learners.update.optimizer import make_optimizer, settings_of
 from trainer.learners.update.rates import RateSchedule
 from trainer.learners.update.summary import Update, speed_metrics, summary
@@ -94,6 +95,7 @@ class LearnerRank:
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
+            LearnerError: routes are replayed, and a sequence has none.
         """
         started = time.perf_counter()
         packed = [self._pack(sequences) for sequences in batch.mini_batches]
@@ -129,6 +131,7 @@ class LearnerRank:
         )
         peaks = self._ranks.gather(peak_memory_gib(self._ranks.device))
         metrics |= summary(updates, self._options.algorithm)
+        metrics |= self._expert_metrics()
         metrics["policy/flops"] = sum(update.flops + update.scoring_flops for update in updates)
         return metrics | speed | {"policy/peak_memory_gib": max(peaks)}
 
@@ -224,7 +227,20 @@ class LearnerRank:
             rank=self._ranks.rank,
         )
 
+    def _expert_metrics(self) -> dict[str, float]:
+        routers = self._models.policy.routers
+        if routers is None:
+            return {}
+        loads = routers.take_loads(self._ranks.device)
+        replays = self._options.learner.routing_replay
+        return expert_metrics(loads, routers.layout, self._ranks, replays=replays)
+
     def _pack(self, sequences: Sequence[TrainingSequence]) -> list[MicroBatch]:
+        replays = self._options.learner.routing_replay and not self._options.imitates
+        if replays and any(each.routes is None for each in sequences):
+            raise LearnerError(
+                "learner.routing_replay is set, and the engine returned no experts of a rollout"
+            )
         return micro_batches(
             sequences,
             token_weights(

@@ -62,6 +62,8 @@ class TurnSampling:
     session: str
     prefix_key: str
     top_p: float = 1.0
+    returns_routes: bool = False
+    """Record the experts of every token; see `RolloutRequest`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +213,7 @@ class Episode:
             max_new_tokens=min(self._limits.max_generate_length, room),
             stop_token_ids=self._chat.stop_ids(self._rules.stop_text),
             seed=derive_seed(draw.seed, turn),
+            routes_from=self._transcript.num_routed if draw.returns_routes else None,
         )
         token_ids = tuple(self._transcript.token_ids)
         self._budget.refuse_late()

@@ -28,6 +28,8 @@ class RolloutRequest:
     """Time after which no rollout starts (seconds since the epoch); None: no limit."""
     engine: int = 0
     """Number of the copy of the engine that samples them."""
+    returns_routes: bool = False
+    """Record the experts by which the engine computes every token (`learner.routing_replay`)."""
 
     @property
     def is_over(self) -> bool:

@@ -22,4 +22,5 @@ def training_request(spec: RunSpec, step: int) -> RolloutRequest:
         decoding="train",
         n_samples_per_prompt=spec.rollout.n_samples_per_prompt,
         temperatures=training_temperatures(spec),
+        returns_routes=spec.learner.routing_replay,
     )

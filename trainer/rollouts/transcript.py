@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from pydantic import JsonValue
 
 from hillclimb.environment.task import Task
 from hillclimb.protocol.outcomes import Outcome, StopReason
 from trainer.rollouts.chat.prompts import render_observation
 from trainer.rollouts.operation import EnvOperation
-from trainer.types import Sample, Trajectory, Turn, TurnTokens
+from trainer.types import Routes, Sample, Trajectory, Turn, TurnTokens
 
 
 @dataclass(slots=True)
@@ -34,6 +35,10 @@ class Transcript:
     """The reason for the end of the turns, known before the grade."""
     operations: list[EnvOperation] = field(default_factory=list)
     """The operations on the environment, in order."""
+    num_routed: int = 0
+    """Tokens whose experts are known, from the first."""
+    routes: list[Routes] = field(default_factory=list)
+    """The experts of these tokens, sample by sample."""
 
     def start(self, prompt_ids: Sequence[int]) -> None:
         """Begin with the prompt."""
@@ -59,6 +64,10 @@ class Transcript:
         self.logprobs += sample.logprobs
         self.weight_versions += sample.weight_versions
         self.turn_tokens.append(TurnTokens(len(sample.token_ids), num_thinking_tokens))
+        if sample.routes is not None:
+            # Of a sample that was cut at a text the engine knows more tokens than there are now.
+            self.routes.append(sample.routes[: len(self.token_ids) - self.num_routed])
+            self.num_routed += len(self.routes[-1])
 
     def conversation(self, prompt: str) -> list[dict[str, JsonValue]]:
         """Return the messages: the task, then model turns and observations in turn."""
@@ -94,6 +103,7 @@ class Transcript:
             sample_index=identity.sample_index,
             num_infra_retries=identity.num_infra_retries,
             turn_tokens=tuple(self.turn_tokens),
+            routes=np.concatenate(self.routes) if self.routes else None,
         )
 
 

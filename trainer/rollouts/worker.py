@@ -264,6 +264,7 @@ class RolloutWorker:
             prefix_key=f"{request.step}/{request.split}/{request.decoding}/{task.key}"
             if request.n_samples_per_prompt > 1
             else "",
+            returns_routes=request.returns_routes,
         )
 
 

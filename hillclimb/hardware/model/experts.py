@@ -1,4 +1,4 @@
-"""Rules for models with experts: what can have adapters."""
+"""Rule that experts have no adapters."""
 
 from __future__ import annotations
 

@@ -55,6 +55,13 @@ class LearnerSpec(Section):
     cpu_offload: bool = False
     """Keep master weights, gradients and optimizer state in the machine's memory, and run the
     optimizer there: a GPU then holds only what the pass needs. Slower, with the same result."""
+    routing_replay: bool = False
+    """Compute each token of a rollout by the experts that the engine chose for it, in place of
+    those that the learner's router would choose (models with experts only). Needs an engine that
+    returns them: vLLM on GPUs, or torch."""
+    routing_replay_gib: Annotated[float, Field(gt=0, le=1024)] = 8.0
+    """Most memory for the choices of the rollouts that wait for their update (GiB); a run whose
+    rollouts could need more is refused."""
     store_token_values: bool = True
     """Store the learner's log-prob and entropy of every token that it learns from beside the
     trajectories, for the page of tokens (docs/dashboard.md)."""

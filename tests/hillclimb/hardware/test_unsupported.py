@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hillclimb.hardware.memory.routes import routes_bytes
 from hillclimb.hardware.model.experts import ATTENTION
-from hillclimb.hardware.model.published import KNOWN
+from hillclimb.hardware.model.published import KNOWN, shape_of
 from hillclimb.hardware.model.unsupported import why_unsupported
 from hillclimb.hardware.plan import hardware_plan
 from hillclimb.hardware.presets.presets import preset
@@ -64,6 +65,24 @@ def test_adapters_of_experts_are_refused_before_anything_is_rented() -> None:
     assert plan.refusal is not None
     assert "target_modules names gate_proj, up_proj, down_proj" in plan.refusal
     spec["learner"]["lora"]["target_modules"] = list(ATTENTION)
+    plan = hardware_plan(RunSpec.model_validate(spec))
+    assert plan is not None
+    assert plan.refusal is None
+
+
+def test_routes_to_replay_are_bounded_before_anything_is_rented() -> None:
+    spec = preset("qwen3-30b-a3b-8xh100").spec
+    spec["learner"] |= {"routing_replay": True, "routing_replay_gib": 2.0}
+    # A byte for each of 48 layers x 8 experts, of two steps of 16 x 8 rollouts of 32,768 tokens.
+    shape = shape_of(spec["model"]["source"])
+    assert shape is not None
+    assert routes_bytes(RunSpec.model_validate(spec), shape) == 48 * 8 * 2 * 16 * 8 * 32_768
+    plan = hardware_plan(RunSpec.model_validate(spec))
+    assert plan is not None
+    assert plan.refusal is not None
+    assert "could take 3.0 GiB" in plan.refusal
+    assert "learner.routing_replay_gib (2)" in plan.refusal
+    spec["learner"]["routing_replay_gib"] = 4.0
     plan = hardware_plan(RunSpec.model_validate(spec))
     assert plan is not None
     assert plan.refusal is None

@@ -85,6 +85,36 @@ async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> 
     assert "no attention for heads of 8" in run.events(RunWarning)[0].message
 
 
+@pytest.mark.parametrize("kind", ["auto", "vllm"])
+async def test_routes_to_replay_come_from_torch_where_vllm_returns_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    vllm = import_vllm()
+    if not vllm.current_platform.is_cpu():
+        pytest.skip("a GPU build of vLLM returns them")
+    # Heads of the tiny model are too small for its kernels, which is another reason.
+    monkeypatch.setattr(choose, "why_not_vllm", lambda *_: None)
+    run = ShortRun(
+        tmp_path,
+        num_experts=4,
+        engine={"type": kind},
+        learner={"routing_replay": True},
+        schedule={"total_steps": 1},
+    )
+    if kind == "vllm":
+        with pytest.raises(SpecError, match=r"set engine\.type to torch, or leave"):
+            run.build()
+        return
+    await run.train()
+    assert [event.engine for event in run.events(TrainerStarted)] == ["torch"]
+    assert "does not return the experts" in run.events(RunWarning)[0].message
+
+
+async def test_replay_for_a_model_without_experts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="needs a model with experts"):
+        ShortRun(tmp_path, learner={"routing_replay": True}).build()
+
+
 @pytest.mark.invariant("vLLM's CPU build never leaves GPUs idle")
 def test_the_cpu_build_is_refused_beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     vllm = import_vllm()

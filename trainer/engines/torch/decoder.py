@@ -155,10 +155,12 @@ class Decoder:
         positions_N: torch.Tensor,
         attend: Attend,
         recur: Recur | None = None,
+        routes_NLK: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the final hidden states, [N, D], of packed tokens at `positions_N`.
 
         Layers of `attend` and `recur` are numbered by kind; only `delta_sizes` needs the latter.
+        The experts of each token are written into `routes_NLK` (L layers, K experts of a token).
         """
         x = F.embedding(token_ids_N, self._embed_VD)
         cos, sin = self._cos[positions_N].unsqueeze(1), self._sin[positions_N].unsqueeze(1)
@@ -174,7 +176,8 @@ class Decoder:
                 mixed = mixed if gate is None else mixed * gate.sigmoid()
                 x = x + F.linear(mixed.reshape(len(x), -1), layer.mixer.out)
                 num_attended += 1
-            x = x + layer.mlp(self._rms(x, layer.mlp_norm_D))
+            routes_NK = None if routes_NLK is None else routes_NLK[:, index]
+            x = x + layer.mlp(self._rms(x, layer.mlp_norm_D), routes_NK)
         return self._rms(x, self._norm_D)
 
     def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:

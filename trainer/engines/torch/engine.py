@@ -25,10 +25,11 @@ from trainer.engines.torch.cache import Cache, Span
 from trainer.engines.torch.decoder import Decoder
 from trainer.engines.torch.delta_net import States, WholeSequence
 from trainer.engines.torch.drawing import draw
+from trainer.engines.torch.routes import RouteStore
 from trainer.engines.torch.sessions import CachedSession, Prefix, Sessions
 from trainer.errors import EngineError
 from trainer.inputs.model.families.family import CausalLMConfig
-from trainer.types import Sample, SamplingParams
+from trainer.types import Routes, Sample, SamplingParams
 from trainer.weights.digests import NOTHING, WeightDigests, tensor_digests
 
 _YIELDS_AFTER_A_FINISH = 8
@@ -48,6 +49,8 @@ class TorchEngineOptions:
     max_prefill_tokens: int = 2048
     """New prompt tokens computed in one step; a longer prompt takes several."""
     device: str = "cpu"
+    records_routes: bool = False
+    """Record the experts of every token, for requests with `routes_from`."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -108,6 +111,9 @@ class TorchEngine:
                 num_rows=self._options.num_sessions,
                 device=self._device,
             )
+        self._routes: RouteStore | None = None
+        if self._options.records_routes:
+            self._routes = RouteStore(config, self._options.num_sessions, self._max_length)
         self._sessions = Sessions(self._options.num_sessions, has_states=self._states is not None)
         self._version = 0
         self._waiting: list[_Request] = []
@@ -362,12 +368,17 @@ class TorchEngine:
             first = span.prefix_length + span.start
             positions.extend(range(first, first + span.length))
         token_ids = [token for _, tokens in (*decoding, *longer) for token in tokens]
-        return self._decoder.hidden(
+        routes = None if self._routes is None else self._routes.blank(len(token_ids), self._device)
+        hidden = self._decoder.hidden(
             torch.tensor(token_ids, device=self._device),
             torch.tensor(positions, device=self._device),
             self._cache.plan(decoding_spans, longer_spans),
             None if self._states is None else self._states.plan(decoding_spans, longer_spans),
+            routes,
         )
+        if self._routes is not None and routes is not None:
+            self._routes.record((*decoding_spans, *longer_spans), routes)
+        return hidden
 
     def _draw(self, ready: Sequence[_Request], hidden: torch.Tensor) -> int:
         positions = [len(request.prompt_ids) + len(request.token_ids) for request in ready]
@@ -397,8 +408,17 @@ class TorchEngine:
                     logprobs=tuple(request.logprobs),
                     stopped=stopped,
                     weight_versions=(self._version,) * len(request.token_ids),
+                    routes=self._routes_of(request),
                 )
             )
+
+    def _routes_of(self, request: _Request) -> Routes | None:
+        """Return the experts of the tokens from `routes_from` on that the cache holds."""
+        first, session = request.params.routes_from, request.session
+        if self._routes is None or first is None or session is None:
+            return None
+        num_computed = len(request.prompt_ids) + len(request.token_ids) - 1
+        return self._routes.read(session, num_computed)[first:]
 
 
 def _span(item: _Request | Prefix, length: int) -> Span:

@@ -35,10 +35,10 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from trainer.attempt.scratch import scratch_path
 from trainer.engines.base import EngineStats, attended_pairs
+from trainer.engines.vllm.linear import why_not_linear
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
-from trainer.inputs.model.families.delta_sizes import DeltaSizes
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
 from trainer.inputs.model.families.registry import family_of
 from trainer.types import Sample, SamplingParams
@@ -50,9 +50,6 @@ _ADAPTER, _ADAPTER_NUMBER = "policy", 1
 _POLL_S = 1.0
 """Seconds between two checks, during a long call, that vLLM's process is alive."""
 _SOCKETS = "hillclimb-vllm-"
-_LINEAR_HEAD = 128
-"""Size of a head of linear attention in published models, and the only one that was tried: with
-others a CPU build starts, and crashes at the first request."""
 
 
 def why_not(config: CausalLMConfig, dtype: str) -> str | None:
@@ -72,22 +69,18 @@ def why_not(config: CausalLMConfig, dtype: str) -> str | None:
     size = head_dim(config)
     if size not in sizes:
         return f"vLLM on a CPU has no attention for heads of {size} (it has {sizes})"
-    return _why_not_linear(config, dtype) if family_of(config).has_linear_attention else None
+    return why_not_linear(config, dtype) if family_of(config).has_linear_attention else None
 
 
-def _why_not_linear(config: CausalLMConfig, dtype: str) -> str | None:
-    delta = DeltaSizes.of(config)
-    if {delta.key_dim, delta.value_dim} != {_LINEAR_HEAD}:
-        return (
-            f"vLLM on a CPU has linear attention for heads of {_LINEAR_HEAD}, and the model's are"
-            f" of {delta.key_dim} (keys) and {delta.value_dim} (values)"
-        )
-    if dtype != "bfloat16":
-        return (
-            "vLLM on a CPU computes linear attention in bfloat16 alone: set engine.dtype to"
-            " bfloat16, or engine.type to torch, which is exact in float32"
-        )
-    return None
+def why_no_routes() -> str | None:
+    """Return why this build of vLLM does not return the experts of each token; None if it does."""
+    if not current_platform.is_cpu():
+        return None
+    return (
+        "vLLM on a CPU does not return the experts of a token (its newer model runner does, and"
+        " needs Triton), which learner.routing_replay needs: set engine.type to torch, or leave"
+        " learner.routing_replay out"
+    )
 
 
 def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
@@ -199,6 +192,9 @@ class VllmEngine:
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            routed_experts_prompt_start=len(prompt_ids)
+            if params.routes_from is None
+            else params.routes_from,
         )
         output = await self._run(prompt_ids, sampling, session)
         completion = output.outputs[0]
@@ -210,6 +206,7 @@ class VllmEngine:
             logprobs=_logprobs(completion),
             stopped=completion.finish_reason == "stop",
             weight_versions=_versions(completion),
+            routes=None if params.routes_from is None else completion.routed_experts,
         )
 
     def release(self, session: str) -> None:

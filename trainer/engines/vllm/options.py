@@ -67,6 +67,8 @@ class VllmOptions:
     tensor_parallel_size: int = 1
     lora_rank: int | None = None
     """Rank of the adapters that `load_weights_file` gets; None where it gets whole weights."""
+    returns_routes: bool = False
+    """Return the experts of each token; only a build for GPUs can."""
     by_chunks: bool = False
     """Weights come as chunks from the learner's processes (`load_chunk`), not in files."""
 
@@ -86,12 +88,14 @@ class VllmOptions:
 
     def engine_arguments(self) -> dict[str, Any]:
         """Keyword arguments of vLLM's `AsyncEngineArgs`."""
-        adapters: dict[str, Any] = {}
+        optional: dict[str, Any] = {}
         positions = {"text_config": dict(self.positions)} if self.is_text_half else self.positions
         if self.lora_rank is not None:
             rank = next(rank for rank in _LORA_RANKS if rank >= self.lora_rank)
-            adapters = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1}
-        return adapters | {
+            optional = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1}
+        if self.returns_routes:
+            optional["enable_return_routed_experts"] = True
+        return optional | {
             "model": str(self.model_dir),
             # A config without `architectures` would be taken for a pooling model.
             "runner": "generate",

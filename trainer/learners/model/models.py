@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -102,9 +102,13 @@ class Models:
         return logprobs(self.policy, micro)
 
     def reference_logprobs(self, micro: MicroBatch) -> torch.Tensor | None:
-        """Score the actions [A] by the reference policy where the loss has a KL term."""
+        """Score the actions [A] by the reference policy where the loss has a KL term.
+
+        Its own routers choose its experts, whatever the engine chose by the policy's.
+        """
         if not needs_reference(self.options.algorithm):
             return None
+        micro = replace(micro, routes_NLK=None)
         if self.reference is not None:
             return logprobs(self.reference, micro)
         assert self.adapters is not None

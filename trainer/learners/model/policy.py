@@ -61,7 +61,8 @@ class PolicyModule(torch.nn.Module):
             width: int = getattr(self.causal_lm.config, "linear_conv_kernel_dim")  # noqa: B009
             recurrent = RecurrentLayout.of(micro.prefix_groups, width, device)
         if self.routers is not None:
-            self.routers.begin(counts=torch.is_grad_enabled() and not micro.is_empty)
+            counts = torch.is_grad_enabled() and not micro.is_empty
+            self.routers.begin(micro.routes_NLK, counts=counts)
         hidden_1ND = self.causal_lm.model(
             input_ids=micro.token_ids_N.unsqueeze(0),
             position_ids=micro.positions_N.unsqueeze(0),

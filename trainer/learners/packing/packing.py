@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from trainer.algo.loss.action_tokens import ActionTokens
 from trainer.algo.sequences import TrainingSequence
 from trainer.learners.packing.partition import partition
+from trainer.types import Routes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,9 @@ class MicroBatch:
     is_empty: bool = False
     """True for a filler of a rank with fewer micro-batches than others: it takes part in the
     collectives, without which FSDP would hang, and contributes no gradient."""
+    routes_NLK: torch.Tensor | None = None
+    """int32: experts that compute each token in each layer of the model; None: the router
+    chooses."""
 
 
 def micro_batches(  # noqa: PLR0913 - what is packed, into what, for whom
@@ -131,6 +136,7 @@ class _Stream:
         self._prefix_groups: list[PrefixGroup] = []
         self._actions = _Actions()
         self._sequences: list[TrainingSequence] = []
+        self._routes: list[Routes | None] = []
 
     def packed(
         self, groups: Sequence[Sequence[tuple[TrainingSequence, float]]], device: torch.device
@@ -159,7 +165,15 @@ class _Stream:
                 is_current_A=tensor(actions.is_current),
             ),
             sequences=tuple(self._sequences),
+            routes_NLK=self._packed_routes(device),
         )
+
+    def _packed_routes(self, device: torch.device) -> torch.Tensor | None:
+        """Return the experts of the stream; None unless all its sequences know theirs."""
+        known = [each for each in self._routes if each is not None]
+        if len(known) < len(self._routes):
+            return None
+        return torch.from_numpy(np.concatenate(known).astype(np.int32)).to(device)
 
     def _add_group(self, group: Sequence[tuple[TrainingSequence, float]]) -> None:
         """Append a prompt once and then the branch of each of its sequences."""
@@ -167,6 +181,7 @@ class _Stream:
         prompt_start, prompt_length = len(self._token_ids), first.prompt_length
         self._token_ids += first.token_ids[:prompt_length]
         self._positions += range(prompt_length)
+        self._routes.append(None if first.routes is None else first.routes[:prompt_length])
         lengths = [
             self._add_branch(sequence, weight, prompt_start=prompt_start)
             for sequence, weight in group
@@ -198,4 +213,6 @@ class _Stream:
         self._token_ids += branch
         self._positions += range(prompt_length, prompt_length + len(branch))
         self._sequences.append(sequence)
+        routes, end = sequence.routes, len(sequence.token_ids) - 1
+        self._routes.append(None if routes is None else routes[prompt_length:end])
         return len(branch)

@@ -53,6 +53,7 @@ FLEET: Sections = {
     "rollout": {"max_input_length": 3900, "max_generate_length": 8, "max_sequence_length": 4000},
     "schedule": {"total_steps": 1, "train_batch_size": 2, "mini_batch_size": 1},
 }
+EXPERTS: Sections = {"learner": {"routing_replay": True}}
 ONLY_WITH: Mapping[str, Sections] = {
     "`environment.provider: fleet`": FLEET,
     "`algorithm.use_kl_loss`": MANY,
@@ -66,6 +67,8 @@ ONLY_WITH: Mapping[str, Sections] = {
     "`tis_ratio_type`": OTHERS,
     "`tis_ratio_type: sequence`": OTHERS,
     "`sequence_mask_metric: product`": OTHERS,
+    "a model with experts": EXPERTS,
+    "`learner.routing_replay`": EXPERTS,
 }
 """A run for every condition that the page names; "a GPU" has a test of its own."""
 
@@ -82,7 +85,7 @@ def shorthands() -> dict[str, list[str]]:
 
 def documented() -> dict[str, str]:
     """Concrete name -> its condition, for the environments and counts of the short runs."""
-    values = {"{env}": list(ENVS), "{n}": ["4"], "{k}": ["1", str(K)]}
+    values = {"{env}": list(ENVS), "{n}": ["4"], "{k}": ["1", str(K)], "{layer}": ["0", "1"]}
     found: dict[str, str] = {}
     for row in rows():
         if len(row) == 2:
@@ -106,7 +109,12 @@ def documented() -> dict[str, str]:
 def emitted(root: Path, sections: Sections) -> set[str]:
     """Every name that a short run emits; on a platform the spec chooses the environments."""
     everything = {"eval": {"interval": 1, "decodings": [SAMPLED]}, **sections}
-    run = ShortRun(root, positions=4000 if sections is FLEET else 1600, **everything)
+    run = ShortRun(
+        root,
+        positions=4000 if sections is FLEET else 1600,
+        num_experts=4 if sections is EXPERTS else 0,
+        **everything,
+    )
     asyncio.run(run.train(provider=choose_provider(run.spec) if sections is FLEET else None))
     events = [*run.events(StepCompleted), *run.events(EvalCompleted)]
     return {name for event in events for name in event.metrics}
@@ -134,7 +142,9 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.invariant("docs/metrics.md names what a run with these settings emits")
 @pytest.mark.usefixtures("platform")
-@pytest.mark.parametrize("sections", [MANY, OTHERS, FLEET], ids=["many", "others", "fleet"])
+@pytest.mark.parametrize(
+    "sections", [MANY, OTHERS, FLEET, EXPERTS], ids=["many", "others", "fleet", "experts"]
+)
 def test_what_needs_a_setting_is_there_exactly_with_it(
     plain: set[str], tmp_path: Path, sections: Sections
 ) -> None:

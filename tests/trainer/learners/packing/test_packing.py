@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -133,3 +134,23 @@ def test_all_lies_on_the_device_that_was_asked_for(kind: str) -> None:
         tensors = [each for each in columns if isinstance(each, torch.Tensor)]
         assert len(tensors) >= 9
         assert {each.device.type for each in tensors} == {kind}
+
+
+def with_routes(given: TrainingSequence, *, spare: int) -> TrainingSequence:
+    """Two layers, one expert of a token: numbers that tell sequence, token and layer."""
+    number, length = int(4 * given.temperature), len(given.token_ids) - 1 + spare
+    rows = [[[10 * number + at], [100 + 10 * number + at]] for at in range(length)]
+    return dataclasses.replace(given, routes=np.array(rows, dtype=np.uint8))
+
+
+def test_routes_lie_beside_the_tokens_that_were_computed_by_them() -> None:
+    # Engines know the experts of a rollout's last token too, if they had to compute it.
+    routed = [with_routes(each, spare=spare) for spare, each in enumerate((LONG, SHORT, OTHER))]
+    (micro,) = micro_batches(routed, [0.1, 0.2, 0.3], max_tokens=7, device=CPU)
+    assert micro.token_ids_N.tolist() == [8, 9, 1, 2, 6, 3, 4]
+    assert micro.routes_NLK is not None
+    # The prompt that two rollouts share is computed by the experts of the first of them.
+    assert micro.routes_NLK[:, 0, 0].tolist() == [30, 31, 20, 21, 22, 12, 13]
+    assert micro.routes_NLK[:, 1, 0].tolist() == [130, 131, 120, 121, 122, 112, 113]
+    (mixed,) = micro_batches([*routed[:2], OTHER], [0.1, 0.2, 0.3], max_tokens=7, device=CPU)
+    assert mixed.routes_NLK is None
