@@ -218,12 +218,21 @@ def _forward(
     attention_mask: object = None,
     *,
     recurrent_layout: RecurrentLayout | None = None,
+    context_group: object = None,
     **unused: object,
 ) -> torch.Tensor:
     """Compute the layer's output, [1, N, D]; without a layout the stream is one sequence.
 
     The signature is that of transformers' `Qwen3_5GatedDeltaNet`.
+
+    Raises:
+        SpecError: ranks share the stream: states are not passed on between them.
     """
+    if context_group is not None:
+        raise SpecError(
+            "models with linear attention are not trained with context parallelism, in which ranks"
+            " would have to pass on the states of a sequence: let each rank have whole sequences"
+        )
     del cache_params, attention_mask, unused
     x_ND = hidden_states[0]
     if recurrent_layout is None:
