@@ -26,7 +26,7 @@ from torch.distributed.fsdp import (
 
 from trainer.errors import LearnerError
 from trainer.learners.model.policy import PolicyModule
-from trainer.learners.model.recurrent import DECAY, decays
+from trainer.learners.recurrent.delta_net import DECAY, decays
 
 _T = TypeVar("_T")
 _WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.", f"{DECAY}.")

@@ -25,10 +25,11 @@ from trainer.inputs.model.families.delta_rule import DeltaInputs, delta_rule, de
 from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.model.policy import PolicyModule
-from trainer.learners.model.recurrent import Decay, why_no_kernels
 from trainer.learners.model.sharding import RankGroup, Ranks, named_parameters, shard
 from trainer.learners.packing.packing import MicroBatch, PrefixGroup, pack_single
 from trainer.learners.rank import LearnerRank
+from trainer.learners.recurrent.delta_net import Decay
+from trainer.learners.recurrent.rule import why_no_kernels
 from trainer.weights.chunks import WeightChunk
 
 DEADLINE_S = 60.0
