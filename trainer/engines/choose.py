@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hillclimb.hardware.model.linear_attention import NO_ADAPTERS
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.training.engine import EngineSpec
@@ -96,17 +97,23 @@ def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
         raise SpecError("vLLM on a GPU was never run: set experimental to true to try it")
     # Both engines take seconds to import (`hillclimb.process.lazy_imports`), and vLLM is not
     # installed everywhere.
-    from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415
+    from trainer.engines.vllm.engine import VllmEngine, why_no_adapters  # noqa: PLC0415
 
-    return VllmEngine(_options(spec, config, model_dir))
+    options = _options(spec, config, model_dir)
+    if options.lora_rank is not None and options.has_linear_attention:
+        raise SpecError(NO_ADAPTERS)
+    if options.lora_modules and (why := why_no_adapters()) is not None:
+        raise SpecError(why)
+    return VllmEngine(options)
 
 
 def _options(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> VllmOptions:
-    from trainer.inputs.model.families.registry import family_of  # noqa: PLC0415 - as above
+    from trainer.inputs.model.families.registry import experts_of, family_of  # noqa: PLC0415 - as above
 
     engine: EngineSpec = spec.engine
     family = family_of(config)
     raw = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
+    lora = spec.learner.lora if engine.weight_transport == "lora" else None
     return VllmOptions(
         model_dir=model_dir,
         max_length=spec.rollout.max_sequence_length,
@@ -123,9 +130,9 @@ def _options(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> VllmOpti
         tensor_parallel_size=engine.tensor_parallel_size,
         by_chunks=engine.is_direct,
         returns_routes=spec.learner.routing_replay,
-        lora_rank=spec.learner.lora.rank
-        if spec.learner.lora is not None and engine.weight_transport == "lora"
-        else None,
+        lora_rank=None if lora is None else lora.rank,
+        # Of experts vLLM would keep adapters of zeros, and multiply with them.
+        lora_modules=() if lora is None or not experts_of(config) else lora.target_modules,
     )
 
 

@@ -18,6 +18,7 @@ from trainer.attempt.scratch import SHARED_MEMORY
 from trainer.engines import choose
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, SpecError
+from trainer.inputs.model.directory import load_config
 from trainer.weights.base import TimedSync
 from trainer.weights.digests import WeightDigests
 from trainer.weights.file_system import PREFIX, FileSystemSync
@@ -108,6 +109,25 @@ async def test_routes_to_replay_come_from_torch_where_vllm_returns_none(
     await run.train()
     assert [event.engine for event in run.events(TrainerStarted)] == ["torch"]
     assert "does not return the experts" in run.events(RunWarning)[0].message
+
+
+def test_an_adapter_beside_experts_is_not_sent_to_a_cpu_that_dies_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm = import_vllm()
+    if not vllm.current_platform.is_cpu():
+        pytest.skip("a GPU build of vLLM serves it")
+    # Heads of the tiny model are too small for its kernels, which is another reason.
+    monkeypatch.setattr(choose, "why_not_vllm", lambda *_: None)
+    run = ShortRun(
+        tmp_path,
+        num_experts=4,
+        engine={"type": "vllm", "weight_transport": "lora"},
+        learner={"lora": {"rank": 4, "target_modules": ["q_proj", "v_proj"]}},
+    )
+    config = load_config(run.root / "model")
+    with pytest.raises(SpecError, match=r"set engine\.weight_transport to auto"):
+        choose.choose_engine(run.spec, config, run.root / "model", dict)
 
 
 async def test_replay_for_a_model_without_experts_is_refused(tmp_path: Path) -> None:

@@ -83,6 +83,16 @@ def why_no_routes() -> str | None:
     )
 
 
+def why_no_adapters() -> str | None:
+    """Return why this build of vLLM serves no adapters beside experts; None if it does."""
+    if not current_platform.is_cpu():
+        return None
+    return (
+        "vLLM on a CPU serves no adapter of a model with experts (its kernel for both needs"
+        " Triton): set engine.weight_transport to auto, which sends the merged weights"
+    )
+
+
 def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
     """Arguments that depend on the build of vLLM; one for GPUs keeps its own defaults."""
     if not current_platform.is_cpu():

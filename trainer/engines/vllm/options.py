@@ -67,6 +67,8 @@ class VllmOptions:
     tensor_parallel_size: int = 1
     lora_rank: int | None = None
     """Rank of the adapters that `load_weights_file` gets; None where it gets whole weights."""
+    lora_modules: tuple[str, ...] = ()
+    """Layers that vLLM prepares for an adapter; empty: all that can have one, experts too."""
     returns_routes: bool = False
     """Return the experts of each token; only a build for GPUs can."""
     by_chunks: bool = False
@@ -93,6 +95,8 @@ class VllmOptions:
         if self.lora_rank is not None:
             rank = next(rank for rank in _LORA_RANKS if rank >= self.lora_rank)
             optional = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1}
+            if self.lora_modules:
+                optional["lora_target_modules"] = list(self.lora_modules)
         if self.returns_routes:
             optional["enable_return_routed_experts"] = True
         return optional | {

@@ -15,6 +15,7 @@ from hillclimb.protocol.rundir import POLICY
 from tests.trainer.engines.vllm.late import NEEDS_VLLM, start_vllm
 from tests.trainer.engines.vllm.test_vllm import Pair
 from tests.trainer.fixtures.families import TYPES, VOCAB, family_model
+from tests.trainer.weights.tampered import Tampered, one_bit_off, without
 from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import WeightSyncMismatch
@@ -61,8 +62,9 @@ async def pair(
     await engine.close()
 
 
-async def test_logprobs_over_several_turns_are_the_learners(pair: Pair) -> None:
-    drawn = torch.Generator().manual_seed(1)
+async def play(pair: Pair, seed: int) -> None:
+    """Draw three turns with observations between, and compare each with the learner's scores."""
+    drawn = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, VOCAB, (150,), generator=drawn).tolist()
     for turn in range(3):
         sample = await pair.sample(ids, seed=turn, stop_token_ids=())
@@ -71,6 +73,10 @@ async def test_logprobs_over_several_turns_are_the_learners(pair: Pair) -> None:
             torch.tensor(sample.logprobs), scored[len(ids) - 1 :], atol=1e-4, rtol=0
         )
         ids = [*ids, *sample.token_ids, *torch.randint(0, VOCAB, (20,), generator=drawn).tolist()]
+
+
+async def test_logprobs_over_several_turns_are_the_learners(pair: Pair) -> None:
+    await play(pair, seed=1)
 
 
 async def test_a_changed_policy_arrives_whole_and_one_with_a_hole_is_caught(
@@ -83,7 +89,15 @@ async def test_a_changed_policy_arrives_whole_and_one_with_a_hole_is_caught(
         await canary_gap(pair.engine, pair.learner, tokens)  # type: ignore[arg-type]
     await pair.sync()
     assert await canary_gap(pair.engine, pair.learner, tokens) < 1e-4  # type: ignore[arg-type]
+    await play(pair, seed=2)
     left_out = LEFT_OUT[type(pair.learner.rank._models.config).model_type]
+    for said, change_file in {
+        f"{left_out} differs": one_bit_off(left_out),
+        f"{left_out} did not arrive": without(left_out),
+    }.items():
+        pair.learner.rank.version += 1
+        with pytest.raises(WeightSyncMismatch, match=said):
+            await pair.sync(Tampered(pair.learner, change_file))
     pair.change(2)
     pair.learner.rank.version += 1
     path = tmp_path / "torn.safetensors"

@@ -63,3 +63,18 @@ def test_a_module_that_wants_torchvision_is_imported_where_that_is_missing() -> 
     module = sys.modules["transformers.models.qwen2_vl.image_processing_qwen2_vl"]
     assert module.smart_resize(100, 100, factor=32) == (96, 96)
     assert not [name for name in sys.modules if name.partition(".")[0] == "torchvision"]
+
+
+def test_only_layers_with_an_adapter_are_prepared_for_one() -> None:
+    options = VllmOptions(
+        model_dir=Path(), max_length=64, num_sessions=2, lora_rank=5, lora_modules=("q_proj",)
+    )
+    assert options.engine_arguments()["lora_target_modules"] == ["q_proj"]
+    assert options.engine_arguments()["max_lora_rank"] == 8
+
+
+def test_the_experts_of_tokens_are_asked_for_where_they_are_replayed() -> None:
+    plain = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2)
+    replayed = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, returns_routes=True)
+    added = replayed.engine_arguments().keys() - plain.engine_arguments().keys()
+    assert added == {"enable_return_routed_experts"}
