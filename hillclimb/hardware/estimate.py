@@ -19,6 +19,7 @@ from hillclimb.hardware.model.context_length import why_too_long
 from hillclimb.hardware.model.context_parallel import why_indivisible_context
 from hillclimb.hardware.model.defaults import why_unsuited
 from hillclimb.hardware.model.experts import why_not_adapted
+from hillclimb.hardware.model.linear_attention import why_not_linear
 from hillclimb.hardware.model.published import shape_of
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
@@ -226,6 +227,7 @@ class _Working:
             self._why_not_adapted(),
             self._why_indivisible_context(),
             why_not_replayed(self.spec, self.shape),
+            why_not_linear(self.spec, self.shape),
         )
         yield from (each for each in reasons if each is not None)
         setting = self.spec.engine.cache_needs_gpu

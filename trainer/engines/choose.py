@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hillclimb.hardware.model.linear_attention import NO_ADAPTERS
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.training.engine import EngineSpec
@@ -111,6 +112,8 @@ def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
     from trainer.engines.vllm.engine import VllmEngine, why_no_adapters  # noqa: PLC0415
 
     options = _options(spec, config, model_dir)
+    if options.lora_rank is not None and options.has_linear_attention:
+        raise SpecError(NO_ADAPTERS)
     if options.lora_modules and (why := why_no_adapters()) is not None:
         raise SpecError(why)
     return VllmEngine(options)

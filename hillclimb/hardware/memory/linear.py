@@ -1,6 +1,6 @@
 """Memory of a layer of linear attention in the learner, on a GPU with flash-linear-attention.
 
-Counted from the source of the kernels and of `trainer.learners.model.recurrent`; never compared
+Counted from the source of the kernels and of `trainer.learners.recurrent`; never compared
 with a run. In plain torch, as on a CPU, a layer takes a few times as much.
 """
 

@@ -41,7 +41,7 @@ _RULES = (
     ),
     _Rule(
         re.compile(
-            r"/(?!Qwen3(\.[56])?-(Coder-)?\d+B-A)\S*-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)"
+            r"/(?!Qwen3(\.[56])?-(Coder-)?\d+B-A)[\w.-]*-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)"
             r"|/Kimi-K|/GLM-4\.[5-9]"
         ),
         "it is a mixture of experts of a family that the learner does not compute yet",

@@ -34,9 +34,8 @@ class LoraSpec(Section):
         ],
         Field(min_length=1, max_length=10),
     ] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    """Linear layers with an adapter; the last three of the list are those of linear attention
-    (Qwen3.5), which other models do not have. Of a model with experts only those of its attention.
-    """
+    """Linear layers with an adapter; of a model with experts only those of its attention. The last
+    three of the list are those of linear attention (Qwen3.5), which other models do not have."""
 
 
 class LearnerSpec(Section):

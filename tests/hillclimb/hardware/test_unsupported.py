@@ -70,6 +70,20 @@ def test_adapters_of_experts_are_refused_before_anything_is_rented() -> None:
     assert plan.refusal is None
 
 
+def test_qwen3_5_passes_the_plan_and_its_adapters_are_sent_merged() -> None:
+    spec = preset("qwen3-8b-8xh100").spec
+    spec["model"] = {"source": f"hf:Qwen/Qwen3.5-9B@{COMMIT}"}
+    plan = hardware_plan(RunSpec.model_validate(spec))
+    assert plan is not None
+    assert plan.refusal is None
+    spec["learner"] |= {"lora": {"rank": 16}, "cpu_offload": False}
+    spec["engine"]["weight_transport"] = "lora"
+    plan = hardware_plan(RunSpec.model_validate(spec))
+    assert plan is not None
+    assert plan.refusal is not None
+    assert "set it to auto, which sends the merged weights" in plan.refusal
+
+
 def test_routes_to_replay_are_bounded_before_anything_is_rented() -> None:
     spec = preset("qwen3-30b-a3b-8xh100").spec
     spec["learner"] |= {"routing_replay": True, "routing_replay_gib": 2.0}

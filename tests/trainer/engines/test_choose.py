@@ -94,7 +94,7 @@ async def test_routes_to_replay_come_from_torch_where_vllm_returns_none(
     if not vllm.current_platform.is_cpu():
         pytest.skip("a GPU build of vLLM returns them")
     # Heads of the tiny model are too small for its kernels, which is another reason.
-    monkeypatch.setattr(choose, "why_not_vllm", lambda _config: None)
+    monkeypatch.setattr(choose, "why_not_vllm", lambda *_: None)
     run = ShortRun(
         tmp_path,
         num_experts=4,
@@ -118,7 +118,7 @@ def test_an_adapter_beside_experts_is_not_sent_to_a_cpu_that_dies_of_it(
     if not vllm.current_platform.is_cpu():
         pytest.skip("a GPU build of vLLM serves it")
     # Heads of the tiny model are too small for its kernels, which is another reason.
-    monkeypatch.setattr(choose, "why_not_vllm", lambda _config: None)
+    monkeypatch.setattr(choose, "why_not_vllm", lambda *_: None)
     run = ShortRun(
         tmp_path,
         num_experts=4,

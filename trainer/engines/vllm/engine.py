@@ -35,11 +35,11 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from trainer.attempt.scratch import scratch_path
 from trainer.engines.admission import CacheAdmission, CacheClaim
 from trainer.engines.base import EngineStats, attended_pairs
+from trainer.engines.vllm.linear import why_not_linear
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.outputs import drawn_logprobs, drawn_versions, logprob_of
 from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
-from trainer.inputs.model.families.delta_sizes import DeltaSizes
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
 from trainer.inputs.model.families.registry import family_of
 from trainer.types import Sample, SamplingParams
@@ -51,9 +51,6 @@ _ADAPTER, _ADAPTER_NUMBER = "policy", 1
 _POLL_S = 1.0
 """Seconds between two checks, during a long call, that vLLM's process is alive."""
 _SOCKETS = "hillclimb-vllm-"
-_LINEAR_HEAD = 128
-"""Size of a head of linear attention in published models, and the only one that was tried: with
-others a CPU build starts, and crashes at the first request."""
 
 
 def why_not(config: CausalLMConfig, dtype: str) -> str | None:
@@ -73,22 +70,7 @@ def why_not(config: CausalLMConfig, dtype: str) -> str | None:
     size = head_dim(config)
     if size not in sizes:
         return f"vLLM on a CPU has no attention for heads of {size} (it has {sizes})"
-    return _why_not_linear(config, dtype) if family_of(config).has_linear_attention else None
-
-
-def _why_not_linear(config: CausalLMConfig, dtype: str) -> str | None:
-    delta = DeltaSizes.of(config)
-    if {delta.key_dim, delta.value_dim} != {_LINEAR_HEAD}:
-        return (
-            f"vLLM on a CPU has linear attention for heads of {_LINEAR_HEAD}, and the model's are"
-            f" of {delta.key_dim} (keys) and {delta.value_dim} (values)"
-        )
-    if dtype != "bfloat16":
-        return (
-            "vLLM on a CPU computes linear attention in bfloat16 alone: set engine.dtype to"
-            " bfloat16, or engine.type to torch, which is exact in float32"
-        )
-    return None
+    return why_not_linear(config, dtype) if family_of(config).has_linear_attention else None
 
 
 def why_no_routes() -> str | None:

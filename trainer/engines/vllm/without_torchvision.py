@@ -26,7 +26,8 @@ def import_image_processor() -> None:
     """Import the module; images would fail in it, with an attribute that an empty module lacks."""
     if _IMPORTED in sys.modules or importlib.util.find_spec(_MISSING[0]) is not None:
         return
-    from transformers.utils.import_utils import is_torchvision_available  # noqa: PLC0415 - before the modules
+    # Before the empty modules are there.
+    from transformers.utils.import_utils import is_torchvision_available  # noqa: PLC0415
 
     # transformers remembers the answer, which has to be that torchvision is not there.
     is_torchvision_available()

@@ -23,11 +23,11 @@ from trainer.inputs.model.families.registry import family_of
 from trainer.inputs.model.weights import WeightFiles
 from trainer.learners.model import export
 from trainer.learners.model.policy import PolicyModule
-from trainer.learners.model.recurrent import check_kernels
 from trainer.learners.model.sharding import Ranks, named_parameters, reshard, shard
 from trainer.learners.model.start.digest import start_digest
 from trainer.learners.model.start.loading import fill
 from trainer.learners.packing.packing import MicroBatch
+from trainer.learners.recurrent.rule import check_kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,11 @@ from trainer.learners.context.group import ContextGroup, OwnActions
 from trainer.learners.model.adapters import adapted_weight
 from trainer.learners.model.attention import NAME as PREFIX_GROUP_ATTENTION
 from trainer.learners.model.experts import ExpertRouters
-from trainer.learners.model.recurrent import RecurrentLayout, prepare
 from trainer.learners.model.scoring import token_logprobs
 from trainer.learners.model.varlen import VarlenLayout, has_varlen
 from trainer.learners.packing.packing import MicroBatch
+from trainer.learners.recurrent.delta_net import prepare
+from trainer.learners.recurrent.layout import RecurrentLayout
 
 
 class PolicyModule(torch.nn.Module):

@@ -27,7 +27,7 @@ from trainer.errors import LearnerError
 from trainer.learners.context.group import context_group
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.model.recompute import recomputed
-from trainer.learners.model.recurrent import DECAY, decays
+from trainer.learners.recurrent.delta_net import DECAY, decays
 
 _T = TypeVar("_T")
 _WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.", f"{DECAY}.")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 
-from trainer.engines.vllm.options import VllmOptions
+import pytest
+
+from trainer.engines.vllm.options import TEXT_HALF, VllmOptions
+from trainer.engines.vllm.without_torchvision import import_image_processor
 
 
 def test_what_only_a_processor_needs_is_not_asked_of_a_gpu() -> None:
@@ -50,6 +55,34 @@ def test_a_rounded_model_on_a_gpu_has_exact_scores() -> None:
     assert "head_dtype" not in rounded.overrides()
     exact = VllmOptions(**sizes)  # type: ignore[arg-type]
     assert "head_dtype" not in exact.engine_arguments()["hf_overrides"]
+
+
+def test_a_text_model_in_a_larger_checkpoint_is_named_with_positions_in_its_section() -> None:
+    options = VllmOptions(
+        model_dir=Path(),
+        max_length=64,
+        num_sessions=2,
+        architecture="Qwen3_5ForCausalLM",
+        has_linear_attention=True,
+        is_text_half=True,
+        positions={"rope_parameters": {"rope_theta": 1e7}},
+    )
+    assert options.engine_arguments()["hf_overrides"] == {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "text_config": {"rope_parameters": {"rope_theta": 1e7}},
+    }
+    assert options.environment()[TEXT_HALF]
+    plain = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2)
+    assert TEXT_HALF not in plain.environment()
+
+
+def test_a_module_that_wants_torchvision_is_imported_where_that_is_missing() -> None:
+    if importlib.util.find_spec("torchvision") is not None:
+        pytest.skip("torchvision is installed here")
+    import_image_processor()
+    module = sys.modules["transformers.models.qwen2_vl.image_processing_qwen2_vl"]
+    assert module.smart_resize(100, 100, factor=32) == (96, 96)
+    assert not [name for name in sys.modules if name.partition(".")[0] == "torchvision"]
 
 
 def test_only_layers_with_an_adapter_are_prepared_for_one() -> None:

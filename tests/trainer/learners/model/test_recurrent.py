@@ -20,14 +20,16 @@ from tests.trainer.fixtures.forked import CONTEXT
 from tests.trainer.fixtures.tiny import reference_logprobs
 from trainer.algo.loss.action_tokens import ActionTokens
 from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.errors import SpecError
 from trainer.inputs.model.families.delta_rule import DeltaInputs, delta_rule, delta_step
 from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.model.policy import PolicyModule
-from trainer.learners.model.recurrent import Decay, why_no_kernels
 from trainer.learners.model.sharding import RankGroup, Ranks, named_parameters, shard
 from trainer.learners.packing.packing import MicroBatch, PrefixGroup, pack_single
 from trainer.learners.rank import LearnerRank
+from trainer.learners.recurrent.delta_net import Decay
+from trainer.learners.recurrent.rule import why_no_kernels
 from trainer.weights.chunks import WeightChunk
 
 DEADLINE_S = 60.0
@@ -186,6 +188,13 @@ def test_what_a_state_forgets_is_computed_and_sent_in_float32_beside_bfloat16() 
     for chunk in chunks:
         rank.sender.send(chunk)
     assert rank.sender.digests().digests.keys() == weights.keys()
+
+
+def test_ranks_that_share_a_stream_are_refused_with_a_sentence() -> None:
+    model = hybrid()
+    PolicyModule(model, chunk_tokens=64)
+    with pytest.raises(SpecError, match="let each rank have whole sequences"):
+        model.model(input_ids=torch.tensor([ids(8, seed=1)]), use_cache=False, context_group=1)
 
 
 def test_on_a_gpu_the_kernels_are_asked_for_by_name() -> None:

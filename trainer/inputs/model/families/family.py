@@ -63,9 +63,6 @@ class Family:
     """Kinds of attention for which the model's forward would otherwise build a mask of its own."""
     experts: Callable[[CausalLMConfig], ExpertLayout] | None = None
     """Reads the experts of a model from its config; None in dense families."""
-    wrapped_in: str | None = None
-    """`model_type` of checkpoints that hold more than text, and this family's config as their
-    `text_config`."""
     has_linear_attention: bool = False
     """Some layers are gated delta nets; the others gate the output of their attention, rotate a
     part of each head, and all norms but the delta nets' own multiply by 1 + weight."""

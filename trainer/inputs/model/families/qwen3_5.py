@@ -7,7 +7,6 @@ from trainer.inputs.model.families.family import Family
 QWEN3_5 = Family(
     name="Qwen3.5",
     model_type="qwen3_5_text",
-    wrapped_in="qwen3_5",
     architecture="Qwen3_5ForCausalLM",
     has_projection_biases=False,
     has_head_norms=True,

@@ -30,7 +30,6 @@ QWEN3_5_MOE = replace(
     QWEN3_5,
     name="Qwen3.5-MoE",
     model_type="qwen3_5_moe_text",
-    wrapped_in="qwen3_5_moe",
     architecture="Qwen3_5MoeForCausalLM",
     off=(*QWEN3_5.off, "output_router_logits"),
     experts=_experts,
