@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationError
 
@@ -86,5 +86,10 @@ def listed_files(manifest: JsonValue) -> list[ManifestFile]:
 
 def config_hash(spec: RunSpec) -> str:
     """SHA-256 (hex) of the resolved spec as canonical JSON."""
-    canonical = json.dumps(spec.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hash_of_resolved(spec.model_dump(mode="json"))
+
+
+def hash_of_resolved(spec: dict[str, Any]) -> str:
+    """SHA-256 (hex) of a spec with every default written out, as canonical JSON."""
+    canonical = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
