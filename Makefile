@@ -142,6 +142,7 @@ check-tree: setup
 	@$(CONTROL)/lint-imports
 	@$(CONTROL)/python .ci/structure.py --check
 	@$(CONTROL)/python .ci/words.py
+	@$(CONTROL)/python .ci/image_pins.py
 
 check-control: setup
 	@$(CONTROL)/mypy --cache-dir .mypy_cache/control -p api -p worker -p hillclimb

@@ -180,7 +180,7 @@ class Admission:
 
     def _with_defaults(self, spec: RunSpec, caller: Principal) -> tuple[RunSpec, tuple[str, ...]]:
         """Return the spec with the defaults, and the keys that they set."""
-        with self.database.transaction() as session:
+        with self.database.lookup() as session:
             return with_defaults(session, spec, caller.project_id, self.defaults)
 
     def _once(

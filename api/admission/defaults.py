@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from api.admission.refusals.acceptance.admit import accepted_paths
 from api.runs.errors import DefaultsMisfit
-from api.tables.access.defaults import find_defaults
+from api.tables.access.defaults import stored_defaults
 from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.rules.project_defaults import (
     Applied,
@@ -23,8 +23,7 @@ from hillclimb.spec.run import RunSpec
 
 def defaults_of(session: Session, project_id: str) -> ProjectDefaults:
     """Return the defaults of a project; those of an earlier version lose keys that are gone."""
-    record = find_defaults(session, project_id)
-    stored = record.defaults if record is not None else {}
+    stored = stored_defaults(session, project_id)
     return ProjectDefaults.model_validate(stored, extra="ignore")
 
 

@@ -30,7 +30,7 @@ from api.tables.ids import new_id
 from hillclimb.hardware.plan import HardwarePlan
 from hillclimb.process import tracing
 from hillclimb.process.code_revision import code_revision
-from hillclimb.protocol.checkpoint_manifest import config_hash
+from hillclimb.protocol.checkpoint_manifest import hash_of_resolved
 from hillclimb.spec.backend.clouds import OWN_NETWORKS
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.sections import LEARNING_KINDS
@@ -115,14 +115,15 @@ def submit(
 
 
 def _queued(spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run:
+    resolved = resolve(spec)
     return Run(
         id=new_id("run"),
         project_id=project_id,
         name=spec.name,
         status=RunStatus.QUEUED.value,
         desired_state=DesiredState.RUNNING.value,
-        spec=resolve(spec),
-        config_hash=config_hash(spec),
+        spec=resolved,
+        config_hash=hash_of_resolved(resolved),
         code=asdict(code_revision()),
         created_by=actor,
         tags=sorted(set(spec.tags)),
@@ -186,7 +187,7 @@ def plan(
         place = queue.queue_position_of_next(session, project_id, now=now)
     return Plan(
         spec=resolved,
-        config_hash=config_hash(spec),
+        config_hash=hash_of_resolved(resolved),
         warnings=(
             *_warnings(spec),
             *_deletion_warning(session, spec),

@@ -73,6 +73,10 @@ RUNNER_LEASE_S = 60.0
 """A runner without a heartbeat for this long is lost."""
 HEARTBEAT_INTERVAL_S = 2.0
 """Of runners; a cancellation reaches a trainer within it."""
+MAX_HEARTBEAT_INTERVAL_S = 15.0
+"""Of the runners of a project with hundreds of them: four within a lease."""
+HEARTBEATS_PER_S = 25.0
+"""Of the runners of a project together, until each has the longest interval."""
 OUTBOX_LEASE_S = 60.0
 """After this another worker delivers the message."""
 

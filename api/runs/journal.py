@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.runs.outbox import enqueue_for_event
 from api.tables import Run, RunEvent
-from api.tables.bulk import insert_rows
+from api.tables.bulk import Notification, insert_rows
 from api.tables.ids import new_id
 
 CHANNEL = "hillclimb_events"
@@ -49,10 +48,11 @@ def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
     first = run.last_seq + 1
     run.last_seq += len(drafts)
     session.flush()  # A new run is stored with its number in one statement.
-    insert_rows(session, RunEvent, [_row(run, first + i, d) for i, d in enumerate(drafts)])
+    rows = [_row(run, first + i, draft) for i, draft in enumerate(drafts)]
+    news = Notification(channel=CHANNEL, payload=f"{run.id}:{run.last_seq}")
+    insert_rows(session, RunEvent, rows, news)
     for seq, draft in enumerate(drafts if run.origin is None else (), start=first):
         enqueue_for_event(session, run, seq=seq, event_type=draft.type, data=draft.data)
-    session.execute(select(func.pg_notify(CHANNEL, f"{run.id}:{run.last_seq}")))
     return run.last_seq
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy import ColumnElement, exists, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
 from api.runs.deadlines import OUTBOX_LEASE_S
 from api.runs.status import TERMINAL, RunStatus
-from api.tables import ApiKey, OutboxMessage, ProjectMember, Run, SlackThread, Webhook
+from api.tables import ApiKey, OutboxMessage, ProjectMember, Run, SlackThread
 from hillclimb.protocol.end_reasons import ReasonCode
 
 PENDING = "pending"
@@ -70,6 +70,21 @@ WEBHOOK_EVENTS = frozenset(
 """Types of the events that webhooks can receive: a few per evaluation, none per step."""
 
 
+# Webhooks are locked against deletion: a missing row would refuse the message, and the event too.
+_TO_WEBHOOKS = text(f"""
+INSERT INTO outbox
+  (project_id, run_id, webhook_id, kind, dedupe_key, payload, state, num_attempts)
+SELECT project_id, CAST(:run_id AS varchar), id, CAST(:event_type AS varchar),
+       'webhook:' || id || ':' || CAST(:run_id AS varchar) || ':' || CAST(:seq AS integer),
+       jsonb_build_object('webhook_id', id, 'seq', CAST(:seq AS integer)), '{PENDING}', 0
+FROM webhooks
+WHERE project_id = :project_id AND is_enabled
+  AND (cardinality(events) = 0 OR events @> ARRAY[CAST(:event_type AS varchar)])
+FOR KEY SHARE
+ON CONFLICT (dedupe_key) DO NOTHING
+""")
+
+
 def enqueue_for_event(
     session: Session, run: Run, *, seq: int, event_type: str, data: Mapping[str, Any]
 ) -> None:
@@ -89,7 +104,9 @@ def enqueue_for_event(
     if kind_and_key is None:
         return
     kind, key = kind_and_key
-    for number, channel in enumerate(channels_of(session, run)):
+    # Nobody can watch a run that does not exist before this transaction.
+    channels = _own_channel(run) if event_type == "run.created" else channels_of(session, run)
+    for number, channel in enumerate(channels):
         session.execute(
             insert(OutboxMessage)
             .values(
@@ -107,11 +124,15 @@ def enqueue_for_event(
 
 def channels_of(session: Session, run: Run) -> tuple[str, ...]:
     """Return the channels that get messages about the run: that of the spec, then watching ones."""
-    slack = run.spec.get("notify", {}).get("slack")
-    own = () if slack is None else (str(slack["channel"]),)
+    own = _own_channel(run)
     query = select(SlackThread.channel).where(SlackThread.run_id == run.id, may_watch())
     watching = session.scalars(query.order_by(SlackThread.created_at, SlackThread.channel))
     return (*own, *(each for each in watching if each not in own))
+
+
+def _own_channel(run: Run) -> tuple[str, ...]:
+    slack = run.spec.get("notify", {}).get("slack")
+    return () if slack is None else (str(slack["channel"]),)
 
 
 def may_watch() -> ColumnElement[bool]:
@@ -133,27 +154,13 @@ def may_watch() -> ColumnElement[bool]:
 
 def _enqueue_for_webhooks(session: Session, run: Run, *, seq: int, event_type: str) -> None:
     """Store a message for each webhook of the project that receives the type."""
-    receives = or_(func.cardinality(Webhook.events) == 0, Webhook.events.contains([event_type]))
-    query = select(Webhook.id).where(
-        Webhook.project_id == run.project_id, Webhook.is_enabled, receives
-    )
-    # Locked against deletion: a missing row would refuse the message, and the event with it.
-    webhooks = session.scalars(query.with_for_update(read=True, key_share=True))
-    for webhook_id in webhooks.all():
-        session.execute(
-            insert(OutboxMessage)
-            .values(
-                project_id=run.project_id,
-                run_id=run.id,
-                webhook_id=webhook_id,
-                kind=event_type,
-                dedupe_key=f"webhook:{webhook_id}:{run.id}:{seq}",
-                payload={"webhook_id": webhook_id, "seq": seq},
-                state=PENDING,
-                num_attempts=0,
-            )
-            .on_conflict_do_nothing(index_elements=[OutboxMessage.dedupe_key])
-        )
+    facts = {
+        "project_id": run.project_id,
+        "run_id": run.id,
+        "event_type": event_type,
+        "seq": seq,
+    }
+    session.connection().execute(_TO_WEBHOOKS, facts)
 
 
 def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tuple[str, str] | None:

@@ -67,14 +67,12 @@ def _queue_position(
     session: Session, project_id: str, *, before: Run | None, now: datetime
 ) -> QueuePosition:
     ahead = store.num_waiting_for_runner(session, project_id, before=before)
+    counted = slots.count(session, project_id, now=now)
     reason = None
-    if not slots.is_runner_connected(session, project_id, now=now):
+    if not counted.is_connected:
         reason = "No runner is connected."
-    else:
-        num_free = slots.num_free_slots(session, project_id, now=now)
-        num_free -= slots.num_scheduled(session, project_id)
-        if num_free <= 0:
-            reason = "All runner slots are in use."
-        elif ahead >= num_free:
-            reason = "Other runs come first."
+    elif counted.num_unpromised <= 0:
+        reason = "All runner slots are in use."
+    elif ahead >= counted.num_unpromised:
+        reason = "Other runs come first."
     return QueuePosition(position=1 + ahead, reason=reason)

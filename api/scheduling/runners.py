@@ -10,12 +10,17 @@ import hmac
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from api.runs import store
-from api.runs.deadlines import RUNNER_LEASE_S
+from api.runs.deadlines import (
+    HEARTBEAT_INTERVAL_S,
+    HEARTBEATS_PER_S,
+    MAX_HEARTBEAT_INTERVAL_S,
+    RUNNER_LEASE_S,
+)
 from api.runs.errors import AttemptNotFound, RunnerNameInUse, RunnerNotFound, SpecOutdated
 from api.runs.queue_class import QueueClass, has_queue_class
 from api.runs.status import AttemptState, RunStatus
@@ -131,7 +136,28 @@ def heartbeat(
         action = attempts.requested_action(attempt)
         if action is not None:
             commands.append(RunnerCommand(attempt_id=attempt_id, action=action))
-    return HeartbeatReply(commands=tuple(commands), lease_until=runner.lease_until)
+    facts = {"project_id": runner.project_id, "now": now}
+    num_runners, has_work = session.connection().execute(_CROWD, facts).one()
+    return HeartbeatReply(
+        commands=tuple(commands),
+        lease_until=runner.lease_until,
+        heartbeat_interval_s=heartbeat_interval_s(num_runners),
+        has_work=has_work,
+    )
+
+
+_CROWD = text("""
+SELECT (SELECT count(*) FROM runners WHERE project_id = :project_id AND lease_until > :now),
+  EXISTS (SELECT FROM attempts JOIN runs ON runs.id = attempts.run_id
+    WHERE attempts.state = 'scheduled' AND runs.project_id = :project_id
+      AND runs.queue_class = 'runner' AND runs.deleting_at IS NULL)
+""")
+
+
+def heartbeat_interval_s(num_runners: int) -> float:
+    """Return the interval for each of so many runners of a project."""
+    shared = max(HEARTBEAT_INTERVAL_S, num_runners / HEARTBEATS_PER_S)
+    return min(MAX_HEARTBEAT_INTERVAL_S, shared)
 
 
 def claim(

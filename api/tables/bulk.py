@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -27,21 +28,44 @@ _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _QUOTE = _DIALECT.identifier_preparer.quote
 
 
-def insert_rows(session: Session, model: type[Base], rows: Sequence[Row]) -> None:
-    """Insert rows, all with the columns of the first; the other columns get their defaults."""
-    _write(session, model, rows, is_upsert=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """What PostgreSQL sends to whoever listens, when the transaction commits."""
+
+    channel: str
+    payload: str
+
+
+def insert_rows(
+    session: Session,
+    model: type[Base],
+    rows: Sequence[Row],
+    notification: Notification | None = None,
+) -> None:
+    """Insert rows, all with the columns of the first; the other columns get their defaults.
+
+    A notification goes with them, in the same statement.
+    """
+    if not rows:
+        return
+    statement, arrays = _prepare(model, rows, is_upsert=False)
+    if notification is not None:
+        statement = f"WITH stored AS ({statement}) SELECT pg_notify(%s::text, %s::text)"
+        arrays += [notification.channel, notification.payload]
+    session.connection().exec_driver_sql(statement, tuple(arrays))
 
 
 def upsert_rows(session: Session, model: type[Base], rows: Iterable[Row]) -> None:
     """Insert rows, or replace those of their primary keys; the last one for a key wins."""
     key = itemgetter(*(column.name for column in _table(model).primary_key))
     unique = {key(row): row for row in rows}
-    _write(session, model, list(unique.values()), is_upsert=True)
+    if unique:
+        statement, arrays = _prepare(model, list(unique.values()), is_upsert=True)
+        session.connection().exec_driver_sql(statement, tuple(arrays))
 
 
-def _write(session: Session, model: type[Base], rows: Sequence[Row], *, is_upsert: bool) -> None:
-    if not rows:
-        return
+def _prepare(model: type[Base], rows: Sequence[Row], *, is_upsert: bool) -> tuple[str, list[str]]:
+    """Return the statement that writes the rows, and its parameters."""
     table, names = _table(model), tuple(rows[0])
     arrays: list[str] = []
     constant: set[str] = set()
@@ -55,8 +79,7 @@ def _write(session: Session, model: type[Base], rows: Sequence[Row], *, is_upser
             del values[1:]
         write = _writer(column_type)
         arrays.append("{" + ",".join([write(value) for value in values]) + "}")
-    statement = _statement(model, names, frozenset(constant), is_upsert=is_upsert)
-    session.connection().exec_driver_sql(statement, tuple(arrays))
+    return _statement(model, names, frozenset(constant), is_upsert=is_upsert), arrays
 
 
 @lru_cache(MAX_STATEMENTS)

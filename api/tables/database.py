@@ -251,7 +251,9 @@ class Database:
         )
         event.listen(self._sessions, "before_flush", audit.collect)
         event.listen(self._sessions, "do_orm_execute", audit.notice)
-        event.listen(self._sessions, "do_orm_execute", hide_deleting)
+        self._probing = sessionmaker(self._probes)
+        for sessions in (self._sessions, self._lookups, self._probing):
+            event.listen(sessions, "do_orm_execute", hide_deleting)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -279,7 +281,7 @@ class Database:
 
         Raises sqlalchemy.exc.OperationalError when the database does not respond.
         """
-        with Session(self._probes) as session:
+        with self._probing() as session:
             yield session
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationError
 
@@ -86,6 +86,11 @@ def listed_files(manifest: JsonValue) -> list[ManifestFile]:
 
 def config_hash(spec: RunSpec) -> str:
     """SHA-256 (hex) of the resolved spec as canonical JSON, without the service's evidence."""
-    settings = spec.model_dump(mode="json", exclude={"accepted"})
+    return hash_of_resolved(spec.model_dump(mode="json"))
+
+
+def hash_of_resolved(spec: dict[str, Any]) -> str:
+    """SHA-256 (hex) of a spec with every default written out, without the service's evidence."""
+    settings = {name: value for name, value in spec.items() if name != "accepted"}
     canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -133,6 +133,12 @@ class HeartbeatReply(WireMessage):
 
     commands: tuple[RunnerCommand, ...]
     lease_until: datetime
+    heartbeat_interval_s: float | None = None
+    """Until the next heartbeat: longer where the project has many runners. Null: an older service,
+    and what the registration said."""
+    has_work: _Truth | None = None
+    """True where an attempt waits to be claimed. Null: an older service, to which the runner sends
+    claims at a pace of its own."""
 
     @field_validator("commands", mode="before")
     @classmethod

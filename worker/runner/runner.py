@@ -62,6 +62,8 @@ class Runner:
     _register_again: bool = True
     _due: dict[str, float] = field(default_factory=dict)
     _reachable: bool = True
+    _pause_s: float | None = None
+    """Between heartbeats, as the service last said."""
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _finishing: dict[str, Future[EndReport]] = field(default_factory=dict)
 
@@ -86,13 +88,23 @@ class Runner:
         if self._registered is None:
             return
         self._every("report", RETRY_S, self._report)
-        pause = self._registered.heartbeat_interval_s
+        pause = self._pause_s or self._registered.heartbeat_interval_s
         self._every("heartbeat", pause, lambda: self._heartbeat(draining=draining))
         if draining:
             return
         self._every("folders", FOLDERS_INTERVAL_S, self._delete_folders)
         if self.table.busy_slots < self.settings.slots:
-            self._every("claim", CLAIM_INTERVAL_S, self._claim)
+            self._every("claim", self._claim_interval_s(pause), self._claim)
+
+    def _claim_interval_s(self, pause_s: float) -> float:
+        """Return the pause between two claims.
+
+        Among so many runners that heartbeats are further apart than usual it is theirs: one of the
+        others claims meanwhile, and the next heartbeat says whether there is anything to claim.
+        """
+        assert self._registered is not None
+        usual_s = self._registered.heartbeat_interval_s
+        return CLAIM_INTERVAL_S if pause_s <= usual_s else pause_s
 
     def _drain(self) -> None:
         attempt_ids = list(self.table.trainers)
@@ -166,11 +178,20 @@ class Runner:
             self._runner_id, Heartbeat(attempts=self.table.attempt_ids(), draining=draining)
         )
         self._note(reachable=True, why="")
+        self._pause_s = reply.heartbeat_interval_s
+        if self._pause_s is not None and reply.has_work is not None:
+            self._note_work(self._pause_s, is_waiting=reply.has_work)
         for command in reply.commands:
             if command.action == "kill":
                 self.table.kill(command.attempt_id)
             else:
                 self.table.stop(command.attempt_id)
+
+    def _note_work(self, pause_s: float, *, is_waiting: bool) -> None:
+        """Among many runners, claim now if something waits, and not before the next heartbeat."""
+        assert self._registered is not None
+        if pause_s > self._registered.heartbeat_interval_s:
+            self._due["claim"] = 0.0 if is_waiting else time.monotonic() + 2 * pause_s
 
     def _claim(self) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, ScalarSelect, func, select
+from sqlalchemy import ColumnElement, ScalarSelect, func, select, text
 from sqlalchemy.orm import Session
 
 from api.runs.queue_class import is_waiting
@@ -26,10 +26,13 @@ def refuse_submission(session: Session, project_id: str, *, now: datetime) -> No
     limits = lock_quotas(session, project_id).limits
     most_waiting, most_recent = limits["queued_runs"], limits["submissions_per_hour"]
     # After the lock: a statement does not see what was committed while it waited.
-    waiting = _number(project_id, is_waiting(), up_to=most_waiting)
-    recent = _number(project_id, _is_recent(now), up_to=most_recent)
-    recent_deleted = _number_deleted(project_id, now=now)
-    num_waiting, num_recent = session.execute(select(waiting, recent + recent_deleted)).one()
+    facts = {
+        "project_id": project_id,
+        "most_waiting": most_waiting,
+        "most_recent": most_recent,
+        "since": now - HOUR,
+    }
+    num_waiting, num_recent = session.connection().execute(_SUBMITTED, facts).one()
     if num_waiting >= most_waiting:
         raise QuotaExceeded(
             f"The project's quota of {most_waiting} queued runs is used up: wait until one starts,"
@@ -42,6 +45,21 @@ def refuse_submission(session: Session, project_id: str, *, now: datetime) -> No
             " or ask the operator for more.",
             retry_after_s=_until_one_is_old(session, project_id, now=now),
         )
+
+
+_SUBMITTED = text("""
+SELECT
+  (SELECT count(*) FROM (SELECT FROM runs
+     WHERE project_id = :project_id AND status IN ('queued', 'recovering')
+       AND deleting_at IS NULL LIMIT :most_waiting) waiting),
+  (SELECT count(*) FROM (SELECT FROM runs
+     WHERE project_id = :project_id AND created_at > :since AND origin IS NULL
+       AND deleting_at IS NULL LIMIT :most_recent) recent)
+  + (SELECT count(*) FROM deleted_runs
+     WHERE project_id = :project_id AND created_at > :since AND submitted_at > :since)
+""")
+"""Runs that wait, and those of the last hour, the deleted ones too. A text that is made once: every
+submission executes it, and to build the same of expressions takes twice the CPU time."""
 
 
 def full_reason(session: Session, project_id: str) -> str | None:
@@ -76,11 +94,9 @@ def _count(session: Session, project_id: str, condition: ColumnElement[bool]) ->
     return session.scalar(select(_number(project_id, condition))) or 0
 
 
-def _number(
-    project_id: str, condition: ColumnElement[bool], *, up_to: int | None = None
-) -> ScalarSelect[int]:
-    """Return the number of the project's runs that meet the condition, counted up to `up_to`."""
-    which = select(Run.id).where(Run.project_id == project_id, condition).limit(up_to)
+def _number(project_id: str, condition: ColumnElement[bool]) -> ScalarSelect[int]:
+    """Return the number of the project's runs that meet the condition."""
+    which = select(Run.id).where(Run.project_id == project_id, condition)
     return select(func.count()).select_from(which.subquery()).scalar_subquery()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -14,6 +16,18 @@ from api.tables.projects import ProjectDefaultsRecord
 def find_defaults(session: Session, project_id: str) -> ProjectDefaultsRecord | None:
     """Return the project's defaults; None where it never had any."""
     return session.get(ProjectDefaultsRecord, project_id, populate_existing=True)
+
+
+def stored_defaults(session: Session, project_id: str) -> Mapping[str, Any]:
+    """Return the values of the project's defaults; none where it never had any."""
+    stored = session.connection().execute(_VALUES, {"project_id": project_id}).scalar()
+    return stored or {}
+
+
+_VALUES = select(ProjectDefaultsRecord.defaults).where(
+    ProjectDefaultsRecord.project_id == bindparam("project_id")
+)
+"""Made once: every submission executes it."""
 
 
 def replace_defaults(

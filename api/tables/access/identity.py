@@ -125,7 +125,7 @@ def authenticate(session: Session, key: str, *, now: datetime) -> Principal:
     Raises NotAuthenticated for keys that are unknown, revoked or expired.
     """
     prefix, digest = key[:PREFIX_CHARS], digest_of(key)
-    for row in session.execute(_CANDIDATES, {"prefix": prefix}):
+    for row in session.connection().execute(_CANDIDATES, {"prefix": prefix}):
         if _matches(row, digest, now=now):
             _check_valid(row, now=now)
             if row.person_id is not None and row.role is None:

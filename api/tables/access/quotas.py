@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from api.tables import Project, ProjectQuota
@@ -35,17 +36,21 @@ def quotas_of(session: Session, project_id: str) -> Quotas:
 
 def lock_quotas(session: Session, project_id: str) -> Quotas:
     """Return the quotas, and serialize what they limit until the transaction ends."""
-    row = (
-        select(ProjectQuota)
-        .select_from(Project)
-        .outerjoin(ProjectQuota, ProjectQuota.project_id == Project.id)
-        .where(Project.id == project_id)
-        .with_for_update(of=Project, key_share=True)
-    )
-    return _quotas(session.scalar(row))
+    row = session.connection().execute(_LOCKED, {"project_id": project_id}).one_or_none()
+    return _quotas(row)
 
 
-def _quotas(row: ProjectQuota | None) -> Quotas:
+_LOCKED = (
+    select(*(getattr(ProjectQuota, name) for name in DEFAULTS))
+    .select_from(Project)
+    .outerjoin(ProjectQuota, ProjectQuota.project_id == Project.id)
+    .where(Project.id == bindparam("project_id"))
+    .with_for_update(of=Project, key_share=True)
+)
+"""Made once, and of columns: every submission executes it."""
+
+
+def _quotas(row: ProjectQuota | Row[Any] | None) -> Quotas:
     own = {name: getattr(row, name) for name in DEFAULTS} if row is not None else {}
     chosen = {name: limit for name, limit in own.items() if limit is not None}
     return Quotas(limits={**DEFAULTS, **chosen}, defaults=frozenset(DEFAULTS) - chosen.keys())

@@ -13,8 +13,9 @@ from alembic.util import CommandError
 from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
-from api.tables import Base, Project
+from api.tables import Base, Project, Run
 from api.tables.database import SCHEMA_REVISION, Database, Schema, revision_fault
+from tests.api.fixtures.stage import Stage
 from tests.fixtures.migrated import ROOT, Migrated, alembic_config
 
 
@@ -116,6 +117,18 @@ def test_a_transaction_is_undone_by_an_error_and_kept_without_one(
         assert [p.id for p in session.query(Project)] == ["b"]
         assert session.scalar(text("SHOW timezone")) == "UTC"
     database.close()
+
+
+def test_no_kind_of_session_sees_a_run_under_deletion(stage: Stage) -> None:
+    run_id = stage.submit()
+    sessions = (stage.database.transaction, stage.database.lookup, stage.database.probe)
+    for opened in sessions:
+        with opened() as session:
+            assert session.scalars(select(Run.id)).all() == [run_id]
+    stage.change(run_id, lambda run: setattr(run, "deleting_at", stage.now))
+    for opened in sessions:
+        with opened() as session:
+            assert session.scalars(select(Run.id)).all() == [], opened.__name__
 
 
 def test_a_stuck_transaction_holds_nobody_up_for_long(make_database: Callable[..., str]) -> None:

@@ -27,6 +27,8 @@ class Bench:
     url: str
     token: str
     environment: dict[str, str] = field(default_factory=dict)
+    code: Path = ROOT
+    """The runner's; the fake trainer is always this checkout's."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,7 +66,7 @@ class Bench:
         with (self.folder / "runner.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "worker.runner"],
-                cwd=ROOT,
+                cwd=self.code,
                 env={**os.environ, **variables, **self.environment},
                 stdout=log,
                 stderr=log,

@@ -59,6 +59,9 @@ class ScriptedService:
         """Runs that were deleted."""
         self.folders: list[list[str]] = []
         """Runs of which the runner said that it has a folder, at each request."""
+        self.crowd_interval_s: float | None = None
+        """Between heartbeats, where the project has many runners."""
+        self.num_claims = 0
         self.novelties: dict[str, Any] = {}
         """Keys of a newer version, in the spec of every plan."""
         self._server: ThreadingHTTPServer | None = None
@@ -120,11 +123,14 @@ class ScriptedService:
             self.heartbeats.append(body)
             until = (datetime.now(UTC) + timedelta(seconds=10)).isoformat()
             commands = [c.model_dump() for c in self.commands if c.attempt_id not in self.ends]
-            return 200, {"commands": commands, "lease_until": until}
+            crowd = {"heartbeat_interval_s": self.crowd_interval_s, "has_work": bool(self.plans)}
+            more = crowd if self.crowd_interval_s is not None else {}
+            return 200, {"commands": commands, "lease_until": until, **more}
         if path.endswith("/deleted-runs"):
             self.folders.append(body["run_ids"])
             return 200, {"run_ids": [each for each in body["run_ids"] if each in self.deleted]}
         if path.endswith("/claim"):
+            self.num_claims += 1
             if not self.plans:
                 return 204, {}
             sent = json.loads(self.plans.pop(0).model_dump_json())

@@ -38,6 +38,17 @@ def test_claimed_attempt_runs_to_its_end_and_the_end_is_reported(
     bench.until(lambda: not list((bench.state / "runner/attempts").glob("*.json")))
 
 
+def test_among_many_runners_it_claims_when_a_heartbeat_says_that_something_waits(
+    bench: Bench, service: ScriptedService
+) -> None:
+    service.crowd_interval_s = 0.5
+    bench.start()
+    bench.until(lambda: len(service.heartbeats) >= 5)
+    assert service.num_claims <= 2, "those before the first answer alone"
+    service.plans.append(plan(service.url))
+    bench.until(lambda: "att_1" in service.ends)
+
+
 def test_trainer_never_sees_the_runners_secrets(bench: Bench, service: ScriptedService) -> None:
     bench.hold(1)
     bench.environment = {"DATABASE_URL": "postgresql+psycopg://secret"}

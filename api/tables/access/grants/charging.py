@@ -6,6 +6,7 @@ transaction that is rolled back is not charged.
 
 from __future__ import annotations
 
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from api.tables import RunGrant
@@ -58,4 +59,10 @@ def charge_extension(session: Session, caller: Principal, *, usd: float, hours: 
 def _lock_grant(session: Session, caller: Principal) -> RunGrant | None:
     if caller.key_id is None:
         return None
-    return session.get(RunGrant, caller.key_id, populate_existing=True, with_for_update=True)
+    if session.connection().execute(_LOCKED, {"key_id": caller.key_id}).first() is None:
+        return None
+    return session.get_one(RunGrant, caller.key_id, populate_existing=True)
+
+
+_LOCKED = select(RunGrant.key_id).where(RunGrant.key_id == bindparam("key_id")).with_for_update()
+"""Made once, and of a column: most keys have no grant, and every submission asks."""
