@@ -158,7 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         torch.cuda.set_device(device)
     tried = [name for block in given.blocks for name in results.waiting(block)]
     for block in given.blocks:
-        run_block(block, setting, results, given.limit_s or LIMITS_S[block])
+        limit_s = LIMITS_S[block] if given.limit_s is None else given.limit_s
+        run_block(block, setting, results, limit_s)
     wrong = sorted({name for name in tried if results.verdicts[name] != ENDED})
     print(f"not as it should be: {', '.join(wrong)}" if wrong else "ok")
     return 1 if wrong else 0

@@ -70,15 +70,17 @@ def test_a_rehearsal_runs_every_check_of_every_block_and_finds_all_as_it_should_
 
 
 @pytest.mark.long
-def test_it_starts_on_an_image_without_the_trainers_other_packages(tmp_path: Path) -> None:
+def test_the_first_block_runs_on_an_image_without_the_trainers_other_packages(
+    tmp_path: Path,
+) -> None:
     out = tmp_path / "results.jsonl"
-    script = [str(checklist.__file__), "A", "--rehearse", "--limit-s", "0", "--out", str(out)]
+    script = [str(checklist.__file__), "A", "--rehearse", "--limit-s", "300", "--out", str(out)]
     done = subprocess.run(
         [sys.executable, "-c", BARE, *script],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.stdout.splitlines()[-1].startswith("not as it should be"), done.stderr
-    assert verdicts(out) == dict.fromkeys(CHECKS["A"], LATE)
+    assert done.returncode == 0, done.stderr
+    assert verdicts(out) == dict.fromkeys(CHECKS["A"], ENDED)
 
 
 def test_a_later_call_goes_on_after_what_ended_and_block_e_repeats_what_did_not(
