@@ -23,7 +23,7 @@ FORKED = (
     "envs/fleet/instances/test_kills.py",
     "learners/ranks/test_two_ranks.py",
     "learners/model/test_sharding.py",
-    "benchmarks/test_gpu_benchmark.py",
+    "benchmarks/test_gpu_checklist.py",
     "jobs/test_process.py",
     "attempt/test_watchdog.py",
 )

@@ -157,12 +157,13 @@ class LearnerMemory:
     def _gathered(self) -> tuple[Term, ...]:
         """Return weights gathered by FSDP2 (`trainer.learners.model.sharding.shard`).
 
-        Embedding, head and norm during the whole pass. Of layers: the current one, the prefetched
-        next one, and its receive buffer; of their gradients the current one, and the float32 copies
-        of two that are being reduced over the ranks.
+        Embedding, head and norm during the whole pass. Of layers in the backward pass: the current
+        one and the prefetched next one; of their gradients the current one, and the float32 copy of
+        the one before, which is being reduced over the ranks (torch 2.13 keeps one such copy). In
+        a forward pass without gradients also the last layer's receive buffer.
         """
         size, layer = self.dtype_bytes, self.shape.layer_parameters
-        per_parameter = 3 * size + (size + 8 if self._trains_all else 0)
+        per_parameter = 2 * size + (size + 4 if self._trains_all else size)
         return (
             Term(
                 "embedding and head, gathered",

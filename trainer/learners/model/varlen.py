@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ from trainer.learners.packing.packing import PrefixGroup
 CAUSAL = (-1, 0)
 """Window of the kernel: all tokens before, none behind. With fewer queries than keys the last query
 is at the last key, so a branch sees its whole prompt."""
+GROUPED = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+"""Several query heads share a head of keys. torch 2.13 has to be told; older ones, which GPU images
+have (`benchmarks/gpu`), have no such argument and do it always."""
 Kernel = Callable[..., Any]
 
 
@@ -88,7 +92,7 @@ def attend(
         layout.longest_key,
         scale=scaling,
         window_size=CAUSAL,
-        enable_gqa=True,
+        **GROUPED,
     )
     return output_NQH.unsqueeze(0)
 

@@ -1,0 +1,145 @@
+"""Block C: tokens per second and memory of the learner, and where the time goes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.gpu.setting import GIB, Cases, Figures, Setting, clear, peak_gib, yarn
+from hillclimb.hardware.memory.arithmetic import largest
+from hillclimb.hardware.memory.learner import CONTEXT_BYTES, LearnerMemory
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.learner import LearnerSpec
+from trainer.learners.rank import LearnerRank
+
+QUARTER = 9
+"""Layers of 36: all weights of a quarter, with what training keeps of them, fit on one GPU."""
+FIGURES = ("tokens_per_second", "mfu", "peak_memory_gib", "grad_norm")
+COSTLIEST = 20
+
+
+def lengths(setting: Setting) -> tuple[int, ...]:
+    """Packed tokens of a pass."""
+    return tuple(setting.size(each, each // 256) for each in (8192, 32_768, 65_536))
+
+
+def all_weights(setting: Setting) -> Cases:
+    """Every weight of a quarter of the layers: speed, and memory against the estimate."""
+    rank, spec = setting.rank(QUARTER), setting.learner()
+    for tokens in lengths(setting):
+        yield str(tokens), _measured(setting, rank, spec, tokens, layers=QUARTER)
+
+
+def costliest(setting: Setting) -> Cases:
+    """The kernels that take the most time of a step at 32k."""
+    rank, batch = setting.rank(QUARTER), setting.batch(lengths(setting)[1])
+    rank.step(batch)
+    activities = [ProfilerActivity.CPU]
+    if setting.device != "cpu":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiled:
+        rank.step(batch)
+    on_gpu = setting.device != "cpu"
+    key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    rows = sorted(profiled.key_averages(), key=lambda each: -getattr(each, key))
+    total = sum(getattr(each, key) for each in rows)
+    yield (
+        "step",
+        {
+            "milliseconds": total / 1000,
+            "shares": {
+                row.key[:80]: round(getattr(row, key) / total, 4) for row in rows[:COSTLIEST]
+            },
+        },
+    )
+
+
+def compiled(setting: Setting) -> Cases:
+    """The same with each layer compiled, for lengths that change from pass to pass."""
+    if setting.rehearses:
+        yield "layers", {"skipped": "a compiler takes longer than a rehearsal"}
+        return
+    rank, spec = setting.rank(QUARTER), setting.learner()
+    for layer in rank._models.policy.causal_lm.model.layers:  # noqa: SLF001 - of this rank alone
+        layer.compile(dynamic=True)
+    started = time.perf_counter()
+    rank.step(setting.batch(lengths(setting)[0], seed=2))
+    yield "first_step", {"seconds": time.perf_counter() - started}
+    for tokens in lengths(setting)[:2]:
+        yield str(tokens), _measured(setting, rank, spec, tokens, layers=QUARTER)
+
+
+def adapters(setting: Setting) -> Cases:
+    """Adapters on the whole model at 65k, by YaRN."""
+    spec = setting.learner(adapters=True)
+    layers = setting.size(36, 2)
+    rope = yarn(setting.size(32_768, 64))
+    rank = setting.rank(layers, spec, rope=rope)
+    tokens = lengths(setting)[-1]
+    yield str(tokens), _measured(setting, rank, spec, tokens, layers=layers)
+
+
+def offloaded(setting: Setting) -> Cases:
+    """Weights of record and optimizer in the machine's memory: an update by 1 and 16 threads."""
+    spec, layers = setting.learner(offload=True), setting.size(4, 1)
+    rank = setting.rank(layers, spec)
+    tokens = lengths(setting)[0]
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 16):
+            torch.set_num_threads(threads)
+            figures = _measured(setting, rank, spec, tokens, layers=layers)
+            started = time.perf_counter()
+            rank._optimizer.step()  # noqa: SLF001 - it alone, on the last gradient
+            seconds = time.perf_counter() - started
+            per_parameter = seconds / rank.num_parameters * 1e9
+            yield f"{threads}_threads", figures | {"ns_per_parameter": per_parameter}
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measured(
+    setting: Setting, rank: LearnerRank, spec: LearnerSpec, tokens: int, *, layers: int
+) -> Figures:
+    """Return the second step's figures and the estimate's, or that the memory did not suffice."""
+    step = partial(setting.batch, tokens)
+    try:
+        rank.step(step())
+        clear(setting.device)
+        metrics: dict[str, Any] = rank.step(step(seed=1))
+    except torch.OutOfMemoryError:
+        clear(setting.device)
+        return {"out_of_memory": True, "estimated_gib": _estimated(setting, spec, tokens, layers)}
+    figures = {name: metrics.get(f"policy/{name}") for name in FIGURES}
+    estimated, peak = _estimated(setting, spec, tokens, layers), peak_gib(setting.device)
+    figures |= {"estimated_gib": estimated, "peak_gib": peak}
+    if peak is not None:
+        figures["is_estimate_enough"] = peak <= estimated
+    return figures
+
+
+def _estimated(setting: Setting, spec: LearnerSpec, tokens: int, layers: int) -> float:
+    """Return the estimate of tensors alone (GiB): torch does not count CUDA's context."""
+    memory = LearnerMemory(
+        shape=replace(setting.shape, num_layers=layers),
+        learner=spec.model_copy(update={"max_micro_tokens": tokens}),
+        algorithm=AlgorithmSpec(),
+        num_ranks=1,
+        max_sequence_length=tokens,
+        by_chunks=False,
+    )
+    return round((largest(memory.phases()).num_bytes - CONTEXT_BYTES) / GIB, 2)
+
+
+CHECKS = {
+    "all_weights": all_weights,
+    "costliest": costliest,
+    "adapters": adapters,
+    "offloaded": offloaded,
+    "compiled": compiled,
+}
