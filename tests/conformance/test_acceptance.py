@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hillclimb.accept.targets import FACTS
+from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.stack.options import CODE_ROOT
 from tests.conformance.backends import BackendUnderTest
 from tests.conformance.cases import check_nothing_left, spec_for
@@ -63,7 +63,10 @@ def test_two_machines_need_no_flag_once_they_were_accepted(
     assert code == 0, document
     assert names(document) == list(FACTS["cluster"].checks)
     assert document["acceptance"]["paths"] == ["cluster"]
-    assert document["acceptance"]["versions"]["ray"]
+    stored = document["acceptance"]
+    assert {"ray", "torch", "skypilot"} <= set(stored["versions"])
+    assert stored["void"] is None
+    check_nothing_left(gang, stored["run"])
     run_id = service.submit(plain)
     run = service.until_status(run_id, "succeeded")
     assert run["spec"]["experimental"] is False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from hillclimb.spec.rules.accepted_paths import VERSIONS_THAT_MATTER, AcceptablePath
+from hillclimb.spec.preflight.accepted_paths import VERSIONS_THAT_MATTER, AcceptablePath
 
 Target: TypeAlias = Literal["gpu", "cluster", "fleet", "wandb", "slack", "tinker", "s3"]
 TARGETS: tuple[Target, ...] = get_args(Target)
