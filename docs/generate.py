@@ -364,9 +364,9 @@ def _targets() -> Iterator[str]:
         facts = FACTS[name]
         cells = (
             f"`{name}`",
-            f"{facts.about}: {', '.join(facts.checks)}",
+            f"{facts.about} ({', '.join(facts.checks)})",
             facts.needs,
-            facts.cost,
+            "; ".join([facts.cost, *(f"{check}: {text}" for check, text in facts.bounds.items())]),
             ", ".join(facts.lifts) or "nothing: recorded",
             ", ".join(versions_that_matter(name)),
         )

@@ -52,6 +52,7 @@ def test_every_target_says_what_it_needs_and_costs(hc: Invoke) -> None:
     listed = from_json(hc("accept", "--list", "--json"))
     assert list(listed) == list(TARGETS)
     assert all(each["needs"] and each["cost"] for each in listed.values())
+    assert all(set(each["bounds"]) <= set(each["checks"]) for each in listed.values())
     assert "two tiny rounds" in hc("accept", "--list").stdout
 
 
