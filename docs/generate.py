@@ -23,7 +23,6 @@ from pydantic_core import PydanticUndefined
 from api.app import create_app
 from api.http.document.pages import sections
 from api.settings import Settings
-from hillclimb.accept.targets import FACTS, TARGETS, versions_that_matter
 from hillclimb.cli.commands import complete
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.imports.migration.skyrl_reasons import REASONS
@@ -33,6 +32,7 @@ from hillclimb.hardware.plan import hardware_plan
 from hillclimb.hardware.presets.presets import preset, presets
 from hillclimb.minifleet.catalog import APPS
 from hillclimb.minifleet.framework.app import App
+from hillclimb.process.acceptance.targets import FACTS, TARGETS, versions_that_matter
 from hillclimb.protocol.payloads.projects.acceptance import AcceptancePayload
 from hillclimb.spec.documented import field_docstrings
 from hillclimb.spec.monitoring.old_metrics import EVAL, OLD_METRICS
@@ -412,9 +412,9 @@ def _targets() -> Iterator[str]:
         facts = FACTS[name]
         cells = (
             f"`{name}`",
-            f"{facts.about}: {', '.join(facts.checks)}",
+            f"{facts.about} ({', '.join(facts.checks)})",
             facts.needs,
-            facts.cost,
+            "; ".join([facts.cost, *(f"{check}: {text}" for check, text in facts.bounds.items())]),
             ", ".join(facts.lifts) or "nothing: recorded",
             ", ".join(versions_that_matter(name)),
         )

@@ -28,7 +28,7 @@ from api.tables.access.idempotency import RequestKey, StoredResponse
 from api.tables.access.identity import Principal
 from api.tables.database import Database
 from hillclimb.process import tracing
-from hillclimb.spec.rules.accepted_paths import AcceptedPath
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.project_defaults import NO_DEFAULTS, DefaultValues
 from hillclimb.spec.run import RunSpec
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hillclimb.hardware.estimate import SAMPLES
 from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
-from hillclimb.spec.rules.accepted_paths import accepted_for
+from hillclimb.spec.preflight.accepted_paths import accepted_for
 from hillclimb.spec.rules.experimental_features import proof_of
 from hillclimb.spec.run import RunSpec
 

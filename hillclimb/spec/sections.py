@@ -14,10 +14,10 @@ from hillclimb.spec.environment.prompt import PromptSpec
 from hillclimb.spec.hosts import SecretName, TrainerVariable
 from hillclimb.spec.monitoring.guards import GuardsSpec
 from hillclimb.spec.monitoring.reporting import NotifySpec, TrackingSpec
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
 from hillclimb.spec.preflight.warm_start import SftSpec
-from hillclimb.spec.rules.accepted_paths import AcceptedPath
 from hillclimb.spec.section import MAX_TAGS, Section, Tag
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.checkpoints import CheckpointSpec

@@ -6,17 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 
-from hillclimb.accept.targets import FACTS
+from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.stack.options import CODE_ROOT
 from tests.conformance.backends import BackendUnderTest
 from tests.conformance.cases import check_nothing_left, spec_for
 from tests.conformance.conftest import KEY, MODEL_NAME
 from tests.conformance.service import TRAINER_PYTHON, Service
 
+FLEET_KEY = "key-of-the-conformance"
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 SMALL = (
     *("--set", "environment.overrides.booking.max_turns=4"),
@@ -63,7 +67,10 @@ def test_two_machines_need_no_flag_once_they_were_accepted(
     assert code == 0, document
     assert names(document) == list(FACTS["cluster"].checks)
     assert document["acceptance"]["paths"] == ["cluster"]
-    assert document["acceptance"]["versions"]["ray"]
+    stored = document["acceptance"]
+    assert {"ray", "torch", "skypilot"} <= set(stored["versions"])
+    assert stored["void"] is None
+    check_nothing_left(gang, stored["run"])
     run_id = service.submit(plain)
     run = service.until_status(run_id, "succeeded")
     assert run["spec"]["experimental"] is False
@@ -85,6 +92,40 @@ def test_a_runner_without_a_gpu_proves_nothing_and_its_run_is_cancelled(
     assert document["acceptance"] is None
     (newest, *_) = service.http.get("/v1/runs").json()["data"]
     service.until_status(newest["id"], "cancelled")
+
+
+@contextmanager
+def fleet_server() -> Iterator[str]:
+    """`hillclimb fleet serve`, as a user starts it."""
+    command = [sys.executable, "-m", "hillclimb.cli", "fleet", "serve", "--json"]
+    environment = {**os.environ, "HILLCLIMB_TRAINER_PYTHON": str(TRAINER_PYTHON)}
+    environment |= {"FLEET_API_KEY": FLEET_KEY}
+    with subprocess.Popen(
+        command, cwd=CODE_ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())["base_url"]
+        finally:
+            server.terminate()
+            server.wait(30.0)
+
+
+def test_a_platform_is_accepted_at_its_address(backends: dict[str, BackendUnderTest]) -> None:
+    service = backends["runner"].service
+    with fleet_server() as url:
+        headers = {"Authorization": f"Bearer {FLEET_KEY}"}
+        tasks = httpx.get(f"{url}/v1/tasks", params={"env_key": "booking"}, headers=headers)
+        words = ("fleet", "--env", "booking", "--task", tasks.json()["tasks"][0]["key"])
+        code, document = accept(service, *words, FLEET_BASE_URL=url, FLEET_API_KEY=FLEET_KEY)
+        assert code == 0, document
+        assert names(document) == list(FACTS["fleet"].checks)
+        assert document["acceptance"]["subject"] == url
+        code, document = accept(service, *words, FLEET_BASE_URL=url, FLEET_API_KEY="of-nobody")
+        assert (code, names(document)) == (1, [])
+        assert "set FLEET_API_KEY" in document["observations"][0]["remedy"]
+        instances = httpx.get(f"{url}/v1/env/instances", headers=headers)
+    assert instances.json() == []
 
 
 def test_a_tinker_server_is_accepted_at_its_address(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hillclimb.process.code_revision import code_revision
-from hillclimb.spec.rules.accepted_paths import (
+from hillclimb.spec.preflight.accepted_paths import (
     GPU_SETTINGS,
     AcceptablePath,
     AcceptedPath,
@@ -38,7 +38,7 @@ _LIBRARIES: Mapping[AcceptablePath, tuple[str, ...]] = {
 
 
 class Leave(Protocol):
-    """What allows experimental paths: a spec's flag, or its evidence."""
+    """Permission for experimental paths: a spec's flag, or its evidence."""
 
     @property
     def experimental(self) -> bool:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from hillclimb.process.serving import KEEP_ALIVE_S, base_url, listen, serving_here
+from hillclimb.process.network.serving import KEEP_ALIVE_S, base_url, listen, serving_here
 from trainer.tinker_server.http.app import create_app
 from trainer.tinker_server.service import TinkerService
 from trainer.tinker_server.settings import TinkerServerSettings

@@ -14,7 +14,7 @@ from api.admission.campaigns.errors import CampaignRejected
 from api.admission.campaigns.request import CampaignModel, CampaignSpec
 from hillclimb.protocol.spec_problems import explain
 from hillclimb.spec.data import GENERATOR_KEYS
-from hillclimb.spec.rules.accepted_paths import AcceptedPath
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath
 from hillclimb.spec.run import RunSpec
 
 Json = dict[str, Any]

@@ -25,7 +25,7 @@ from api.admission.refusals.acceptance.admit import accepted_paths
 from api.runs.status import RunStatus
 from api.tables.studies.experiments import Experiment, ExperimentRun
 from hillclimb.protocol.spec_problems import explain
-from hillclimb.spec.rules.accepted_paths import AcceptedPath
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.dotted_keys import set_key
 from hillclimb.spec.rules.project_defaults import DefaultValues
 from hillclimb.spec.run import RunSpec

@@ -15,7 +15,7 @@ from api.runs import store
 from api.runs.errors import CheckpointMisfit, CheckpointNotFound, ForkRejected
 from api.tables import Run
 from hillclimb.protocol.spec_problems import explain
-from hillclimb.spec.rules.accepted_paths import AcceptedPath
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.dotted_keys import set_key
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.section import Section

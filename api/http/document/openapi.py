@@ -25,8 +25,8 @@ from api.http.problems import ProblemBody
 from api.notices.webhooks.request import SecretRotation, WebhookChanges, WebhookSpec
 from api.results.issues.request import IssueChanges, IssueResolution, IssueSpec
 from api.tables.access.secrets.request import SecretValue
-from hillclimb.accept.evidence import AcceptanceEvidence
-from hillclimb.accept.targets import FACTS
+from hillclimb.process.acceptance.evidence import AcceptanceEvidence
+from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.spec.rules.project_defaults import ProjectDefaults
 from hillclimb.spec.run import RunSpec

@@ -15,7 +15,7 @@ from api.runs.errors import UnsupportedSchema
 from hillclimb.hardware.model.shipped import why_not_shipped
 from hillclimb.protocol.events import EVENT_SCHEMA, IngestBatch, is_of_newer_schema
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
-from hillclimb.spec.rules.accepted_paths import AcceptedPath
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.documents import repeated_key
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.section import Section

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from api.notices.errors import NoticeError, RateLimited, SlackRefused
 from api.notices.slack.blocks import Message
 from api.notices.slack.web_api import Posted, SlackApi
-from hillclimb.accept.ladder import AcceptanceCheck, CheckFailed
+from hillclimb.process.acceptance.ladder import AcceptanceCheck, CheckFailed
 
 LIMIT_S = 15.0
 LATE = "check that the service reaches slack.com (proxy, firewall), and SLACK_API_BASE_URL"
 _TOKEN = "set SLACK_BOT_TOKEN of the service to the bot's token (xoxb-…) and start it again"  # noqa: S105
 _SCOPES = "give the app the bot scopes of docs/slack.md and install it again"
-REMEDIES: Mapping[str, str] = {
+ADVICE: Mapping[str, str] = {
     "invalid_auth": _TOKEN,
     "not_authed": _TOKEN,
     "account_inactive": _TOKEN,
@@ -28,7 +28,7 @@ REMEDIES: Mapping[str, str] = {
     "restricted_action": "let the workspace's settings allow the bot to post in this channel",
     "cant_delete_message": _SCOPES,
 }
-"""Remedies by Slack's code of an error."""
+"""The way out, by Slack's code of an error."""
 
 
 class SlackLadder:
@@ -65,7 +65,7 @@ class SlackLadder:
             except SlackRefused as refusal:
                 code = str(refusal)
                 instead = "look the code up in Slack's documentation of the method"
-                raise CheckFailed(f"Slack: {code}", REMEDIES.get(code, instead)) from refusal
+                raise CheckFailed(f"Slack: {code}", ADVICE.get(code, instead)) from refusal
             except RateLimited as limit:
                 wait = f"wait {limit.retry_after_s:g} s and try again"
                 raise CheckFailed("Slack limits the rate", wait) from limit

@@ -17,7 +17,7 @@ from hillclimb.minifleet.server.faults.plan import FaultRule, WireFaults
 from hillclimb.minifleet.server.serving import configure
 from hillclimb.minifleet.server.settings import MinifleetSettings
 from hillclimb.minifleet.tasks import TaskGenerationError, minifleet_tasks
-from hillclimb.process.serving import base_url, listen
+from hillclimb.process.network.serving import base_url, listen
 
 EXIT_FAILED = 1
 

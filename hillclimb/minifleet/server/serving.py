@@ -10,7 +10,7 @@ import uvicorn
 
 from hillclimb.minifleet.server.app import create_app
 from hillclimb.minifleet.server.settings import MinifleetSettings
-from hillclimb.process.serving import KEEP_ALIVE_S, serving_here
+from hillclimb.process.network.serving import KEEP_ALIVE_S, serving_here
 
 
 def configure(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hillclimb.spec.hosts import is_loopback
-from hillclimb.spec.rules.accepted_paths import (
+from hillclimb.spec.preflight.accepted_paths import (
     ACCEPTABLE,
     AcceptedPath,
     ExperimentalPath,

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from hillclimb.protocol.checkpoint_manifest import config_hash
-from hillclimb.spec.rules.accepted_paths import AcceptedPath, accepted_for, why_void
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath, accepted_for, why_void
 from tests.fixtures.factories import make_spec, spec_body
 
 H100 = AcceptedPath(path="gpu", subject="NVIDIA H100 80GB HBM3")

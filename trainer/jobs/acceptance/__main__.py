@@ -14,14 +14,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from hillclimb.accept.ladder import CheckObservation, Ladder, climb
+from hillclimb.process.acceptance.ladder import Ladder, climb
 from hillclimb.process.redactor import Redactor
 from trainer.errors import SpecError
 from trainer.inputs.accepted_paths import library_versions, own_version, wandb_url
 from trainer.jobs.acceptance.fleet import FleetLadder, fleet_account
 
 KEYS = ("FLEET_API_KEY", "TINKER_API_KEY", "WANDB_API_KEY")
-PASSED, FAILED, REFUSED = 0, 1, 2
+PASSED, REFUSED, FAILED = 0, 2, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +34,28 @@ class Attempted:
 
 
 def main() -> int:
-    """Climb and return the exit code: 0 passed, 1 a check failed, 2 it cannot begin."""
+    """Climb and return the exit code: 0 passed, 3 a check failed, 2 it cannot begin."""
     arguments = _parser().parse_args()
     values = tuple(os.environ[name] for name in KEYS if os.environ.get(name))
-    redactor = Redactor((*values,))
+    redactor = Redactor(values)
+    # Libraries, and processes that they start, may print: only results go to standard output.
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         attempted = _attempted(arguments, os.environ)
     except SpecError as error:
         sys.stderr.write(f"error: {redactor.text(str(error))}\n")
         return REFUSED
-    observations = asyncio.run(climb(attempted.ladder, redactor, _report))
+
+    def report(facts: Mapping[str, object]) -> None:
+        results.write(json.dumps(facts) + "\n")
+        results.flush()
+
+    observations = asyncio.run(climb(attempted.ladder, redactor, lambda each: report(asdict(each))))
     if not observations[-1].passed:
         return FAILED
     versions = own_version() | library_versions(*attempted.libraries)
-    _print({"subject": attempted.subject, "versions": versions})
+    report({"subject": attempted.subject, "versions": versions})
     return PASSED
 
 
@@ -73,15 +81,6 @@ def _attempted(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Att
         subject=wandb_url(environ),
         libraries=("wandb",),
     )
-
-
-def _report(observation: CheckObservation) -> None:
-    _print(asdict(observation))
-
-
-def _print(facts: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(facts) + "\n")
-    sys.stdout.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

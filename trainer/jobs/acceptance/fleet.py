@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from hillclimb.accept.ladder import AcceptanceCheck, CheckFailed
 from hillclimb.environment.base import Grade
 from hillclimb.environment.deadline import within
 from hillclimb.environment.task import Task
+from hillclimb.process.acceptance.ladder import AcceptanceCheck, CheckFailed
 from hillclimb.spec.environment.fleet import DEFAULT_BASE_URL
 from trainer.attempt.destinations import allowed_hosts
 from trainer.envs.fleet.choice import API_KEY, BASE_URL
@@ -33,14 +33,14 @@ OPERATION_S, START_S, RESET_S, VERIFY_S = 20.0, 180.0, 60.0, 120.0
 GONE_S = 30.0
 """How long a deleted instance may still be listed."""
 LATE = "check that this machine reaches the platform, and FLEET_BASE_URL"
-REMEDIES: Mapping[str, str] = {
+ADVICE: Mapping[str, str] = {
     "unauthorized": f"set {API_KEY} to a key of this platform, or {BASE_URL} to the key's platform",
     "forbidden": "use a key that may create instances of this environment",
     "not_found": "name an environment (`--env`) and a task (`--task`) that this account has",
     INSTANCE_LIMIT: "end other instances of the account, or have its limit raised",
     "unreachable": LATE,
 }
-"""Remedies by the kind of a fault."""
+"""The way out, by the kind of a fault."""
 
 
 def fleet_account(environ: Mapping[str, str]) -> FleetAccount:
@@ -62,7 +62,7 @@ class FleetLadder:
         )
         self._api = FleetApi(account)
         lease = LeaseOptions(
-            run_tag=f"hillclimb.accept.{uuid.uuid4().hex}",
+            run_tag=f"hillclimb.process.acceptance.{uuid.uuid4().hex}",
             ttl_s=TTL_S,
             heartbeat_interval_s=60,
             operation_s=OPERATION_S,
@@ -106,7 +106,7 @@ class FleetLadder:
                     return await act()
             except WireFault as fault:
                 seen = redact_key(str(fault), self._account.key)
-                raise CheckFailed(seen, REMEDIES.get(fault.kind, LATE)) from fault
+                raise CheckFailed(seen, ADVICE.get(fault.kind, LATE)) from fault
 
         return AcceptanceCheck(name=name, act=explained, limit_s=limit_s + 5.0, late=LATE)
 

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from hillclimb.accept.ladder import AcceptanceCheck, CheckFailed
+from hillclimb.process.acceptance.ladder import AcceptanceCheck, CheckFailed
 from hillclimb.spec.backend.tinker import TinkerSpec
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from hillclimb.accept.ladder import AcceptanceCheck, CheckFailed
+from hillclimb.process.acceptance.ladder import AcceptanceCheck, CheckFailed
 from hillclimb.protocol.rundir import AttemptDir
 from hillclimb.spec.hosts import is_private
 from hillclimb.spec.run import RunSpec

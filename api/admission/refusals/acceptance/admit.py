@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from api.admission.refusals.acceptance.errors import PathNotAccepted
 from api.admission.refusals.acceptance.store import list_evidence, why_void
 from hillclimb.hardware.estimate import SAMPLES
-from hillclimb.spec.rules.accepted_paths import ACCEPTABLE, AcceptedPath
+from hillclimb.spec.preflight.accepted_paths import ACCEPTABLE, AcceptedPath
 from hillclimb.spec.rules.experimental_features import experimental_features, refused_features
 from hillclimb.spec.run import RunSpec
 

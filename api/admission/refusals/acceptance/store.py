@@ -17,10 +17,10 @@ from api.admission.refusals.acceptance.errors import AcceptanceRejected
 from api.runs.status import RunStatus
 from api.tables import Acceptance, Run
 from api.tables.ids import new_id
-from hillclimb.accept.evidence import AcceptanceEvidence
-from hillclimb.accept.targets import Target, versions_that_matter
+from hillclimb.process.acceptance.evidence import AcceptanceEvidence
+from hillclimb.process.acceptance.targets import Target, versions_that_matter
 from hillclimb.process.code_revision import code_revision
-from hillclimb.spec.rules.accepted_paths import first_change
+from hillclimb.spec.preflight.accepted_paths import first_change
 
 _OF_THE_SERVICE = ("skypilot", "botocore")
 """Libraries of this process whose versions matter for some target."""

@@ -19,12 +19,12 @@ from api.notices.slack.acceptance import SlackLadder
 from api.runs.journal import utc_now
 from api.tables import Acceptance
 from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal, Scope
-from hillclimb.accept.evidence import AcceptanceEvidence, PassedCheck
-from hillclimb.accept.ladder import CheckObservation, climb
-from hillclimb.accept.s3 import S3Ladder, place_of_store
-from hillclimb.accept.targets import Target
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
+from hillclimb.process.acceptance.evidence import AcceptanceEvidence, PassedCheck
+from hillclimb.process.acceptance.ladder import CheckObservation, climb
+from hillclimb.process.acceptance.s3 import S3Ladder, place_of_store
+from hillclimb.process.acceptance.targets import Target
 from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.payloads.projects.acceptance import (
     AcceptanceList,

@@ -10,8 +10,6 @@ from typing import Literal, TypeVar
 
 import click
 
-from hillclimb.accept.ladder import CheckObservation
-from hillclimb.accept.targets import FACTS, TARGETS, Target, versions_that_matter
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import (
     json_of,
@@ -27,6 +25,8 @@ from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.cli.tools.accept.ladders import Climbed, climb_here, climb_in_service, climb_rounds
 from hillclimb.cli.tools.accept.rounds import Json, RoundsLadder, rented, tiny_spec
 from hillclimb.client.spec_file import read_spec, with_assignments
+from hillclimb.process.acceptance.ladder import CheckObservation
+from hillclimb.process.acceptance.targets import FACTS, TARGETS, Target, versions_that_matter
 from hillclimb.protocol.payloads.projects.acceptance import AcceptancePayload
 
 F = TypeVar("F", bound=Callable[..., object])

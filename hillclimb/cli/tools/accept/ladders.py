@@ -6,22 +6,25 @@ import asyncio
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hillclimb.accept.evidence import AcceptanceEvidence, PassedCheck
-from hillclimb.accept.ladder import CheckObservation, climb
-from hillclimb.accept.targets import FACTS, Target
 from hillclimb.cli.tools.accept.rounds import RoundsLadder
 from hillclimb.cli.tools.data_plane import as_flags, find_python
 from hillclimb.client.client import Client
 from hillclimb.client.errors import HillclimbError
+from hillclimb.process.acceptance.evidence import AcceptanceEvidence, PassedCheck
+from hillclimb.process.acceptance.ladder import CheckObservation, climb
+from hillclimb.process.acceptance.targets import FACTS, Target
 from hillclimb.process.code_revision import code_revision
 from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.payloads.projects.acceptance import AcceptancePayload
 
 MODULE = "trainer.jobs.acceptance"
+FAILED = 3
+"""Exit code of that module after a check that failed."""
 OPERATOR = "operator"
 """Scope of a key that may store evidence."""
 Report = Callable[[CheckObservation], object]
@@ -123,21 +126,20 @@ def _run(
     command = [str(find_python()), "-m", MODULE, *arguments]
     observations: list[CheckObservation] = []
     facts: dict[str, Any] | None = None
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stdout:
-            value = json.loads(line)
-            if "subject" in value:
-                facts = value
-                continue
-            observations.append(CheckObservation(**value))
-            report(observations[-1])
-        said = process.stderr.read().strip().splitlines()
-    if not observations:
-        last = said[-1] if said else f"it ended with {process.returncode}"
+    with tempfile.TemporaryFile("w+") as log:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                value = json.loads(line)
+                if "subject" in value:
+                    facts = value
+                    continue
+                observations.append(CheckObservation(**value))
+                report(observations[-1])
+        log.seek(0)
+        errors = log.read().strip().splitlines()
+    if process.returncode not in (0, FAILED):
+        last = errors[-1] if errors else f"it ended with {process.returncode}"
         raise LadderRefused(Redactor.of(os.environ).text(last.removeprefix("error: ")))
     return tuple(observations), facts
 

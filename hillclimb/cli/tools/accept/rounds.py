@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from hillclimb.accept.ladder import AcceptanceCheck, CheckFailed
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem, HillclimbError
+from hillclimb.process.acceptance.ladder import AcceptanceCheck, CheckFailed
 from hillclimb.protocol.payloads.events import EventPayload
-from hillclimb.spec.rules.accepted_paths import GPU_SETTINGS, AcceptablePath
+from hillclimb.spec.preflight.accepted_paths import GPU_SETTINGS, AcceptablePath
 from hillclimb.spec.rules.experimental_features import experimental_features
 from hillclimb.spec.run import RunSpec
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hillclimb.accept.evidence import AcceptanceEvidence
-from hillclimb.accept.targets import Target
 from hillclimb.client.http import Http
 from hillclimb.client.paths import quoted
+from hillclimb.process.acceptance.evidence import AcceptanceEvidence
+from hillclimb.process.acceptance.targets import Target
 from hillclimb.protocol.payloads.projects.acceptance import (
     AcceptanceList,
     AcceptancePayload,

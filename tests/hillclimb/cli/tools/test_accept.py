@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hillclimb.accept.targets import FACTS, TARGETS
 from hillclimb.cli.commands import main
 from hillclimb.cli.tools import data_plane
 from hillclimb.cli.tools.accept import ladders
+from hillclimb.process.acceptance.targets import FACTS, TARGETS
 from tests.fixtures.factories import spec_body
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
@@ -24,7 +24,8 @@ def fleet_ladder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data plane whose ladder says what a file says: it is tried itself in tests/trainer."""
     said = tmp_path / "said.jsonl"
     script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\ncat "{said}"\necho "error: set FLEET_API_KEY" >&2\n')
+    code = f"grep -q subject '{said}' && exit 0; grep -q passed '{said}' && exit 3; exit 2"
+    script.write_text(f"#!/bin/sh\ncat '{said}'\necho 'error: set FLEET_API_KEY' >&2\n{code}\n")
     script.chmod(0o755)
     monkeypatch.setattr(ladders, "find_python", lambda: script)
     return said
@@ -51,6 +52,7 @@ def test_every_target_says_what_it_needs_and_costs(hc: Invoke) -> None:
     listed = from_json(hc("accept", "--list", "--json"))
     assert list(listed) == list(TARGETS)
     assert all(each["needs"] and each["cost"] for each in listed.values())
+    assert all(set(each["bounds"]) <= set(each["checks"]) for each in listed.values())
     assert "two tiny rounds" in hc("accept", "--list").stdout
 
 

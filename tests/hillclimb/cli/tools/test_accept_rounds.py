@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hillclimb.accept.ladder import CheckObservation, climb
-from hillclimb.accept.targets import FACTS
 from hillclimb.cli.tools.accept.ladders import climb_rounds
 from hillclimb.cli.tools.accept.rounds import CANARY, RoundsLadder, tiny_spec
 from hillclimb.client.client import Client
+from hillclimb.process.acceptance.ladder import CheckObservation, climb
+from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.payloads.runs import RunPayload

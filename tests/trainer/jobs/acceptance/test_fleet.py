@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hillclimb.accept.ladder import CheckObservation, climb
-from hillclimb.accept.targets import FACTS
+from hillclimb.process.acceptance.ladder import CheckObservation, climb
+from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.process.redactor import Redactor
 from tests.trainer.envs.fleet.scene import TASK
 from tests.trainer.envs.fleet_server import API_KEY, SETTINGS, fleet_server

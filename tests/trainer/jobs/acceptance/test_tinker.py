@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hillclimb.accept.ladder import CheckObservation, climb
-from hillclimb.accept.targets import FACTS
+from hillclimb.process.acceptance.ladder import CheckObservation, climb
+from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.process.redactor import Redactor
 from tests.trainer.workers.tinker.server.local import (
     KEY,

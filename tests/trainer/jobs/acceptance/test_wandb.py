@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from hillclimb.accept.ladder import CheckObservation, climb
+from hillclimb.process.acceptance.ladder import CheckObservation, climb
 from hillclimb.process.redactor import Redactor
 from trainer.jobs.acceptance.wandb import WandbLadder
 

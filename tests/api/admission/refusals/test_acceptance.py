@@ -15,11 +15,13 @@ from api.admission.refusals.acceptance.store import present_versions
 from api.settings import Settings
 from api.tables import Acceptance
 from api.tables.database import Database
-from hillclimb.accept.targets import FACTS, Target
-from tests.api.http.conftest import READ_ONLY, STRANGER, bearer
+from hillclimb.process.acceptance.targets import FACTS, Target
+from tests.api.http.conftest import READ_ONLY, STRANGER, app, bearer, client, settings, task_queue
 from tests.fixtures.factories import spec_body
 from tests.fixtures.fake_slack import CHANNEL, TEAM, TOKEN, Failure, FakeSlack, run_fake_slack
 from tests.hillclimb.blobs.servers import BUCKET, KEY, REGION, SECRET, make_client
+
+__all__ = ["app", "client", "settings", "task_queue"]
 
 URL = "/v1/acceptance"
 ONLINE = {"tracking": {"wandb": {"mode": "online"}}}

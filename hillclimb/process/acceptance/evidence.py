@@ -6,8 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from hillclimb.accept.targets import FACTS, Target
-from hillclimb.spec.rules.accepted_paths import AcceptablePath, Versions
+from hillclimb.process.acceptance.targets import FACTS, Target
+from hillclimb.spec.preflight.accepted_paths import AcceptablePath, Versions
 from hillclimb.spec.section import Section
 
 _Text = Annotated[str, Field(max_length=500)]

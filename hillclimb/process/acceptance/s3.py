@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from hillclimb.accept.ladder import AcceptanceCheck, CheckFailed
 from hillclimb.blobs.base import BlobStore, StoreError, StoreRefused
+from hillclimb.process.acceptance.ladder import AcceptanceCheck, CheckFailed
 
 T = TypeVar("T")
 MIB = 2**20

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
-from hillclimb.spec.rules.accepted_paths import GPU_SETTINGS, VERSIONS_THAT_MATTER, AcceptablePath
+from hillclimb.spec.preflight.accepted_paths import (
+    GPU_SETTINGS,
+    VERSIONS_THAT_MATTER,
+    AcceptablePath,
+)
 
 Target: TypeAlias = Literal["gpu", "cluster", "fleet", "wandb", "slack", "tinker", "s3"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -28,11 +32,17 @@ class TargetFacts:
     needs: str
     """Keys and settings."""
     cost: str
-    """Bound of what it costs."""
+    """Bound of the cost of the whole ladder."""
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    """By check, what bounds its cost; the others cost nothing."""
 
 
 _RUN_CHECKS = ("plan", "submitted", "started", "machines", "rounds", "graded", "saved", "canary")
 _RUN_COST = "two rounds of a few rollouts; rented machines by the minute, bounded by `--max-usd`"
+_RUN_BOUNDS = {
+    "started": "machines of one hour (`backend.skypilot.max_hours`)",
+    "rounds": "the budget `--max-usd`, at which the run pauses",
+}
 FACTS: Mapping[Target, TargetFacts] = {
     "gpu": TargetFacts(
         about="two tiny rounds on a GPU, of your runner or rented",
@@ -41,6 +51,7 @@ FACTS: Mapping[Target, TargetFacts] = {
         lifts=("gpu", *GPU_SETTINGS),
         needs="a runner with a GPU, or `--infra` and `--accelerators`",
         cost=_RUN_COST,
+        bounds=_RUN_BOUNDS,
     ),
     "cluster": TargetFacts(
         about="two tiny rounds over two rented machines or more",
@@ -49,6 +60,7 @@ FACTS: Mapping[Target, TargetFacts] = {
         lifts=("cluster", "gpu", *GPU_SETTINGS),
         needs="`--infra`, and a service that rents there",
         cost=_RUN_COST,
+        bounds=_RUN_BOUNDS,
     ),
     "fleet": TargetFacts(
         about="an instance of the platform: created, reset, called, verified, deleted",
@@ -57,6 +69,7 @@ FACTS: Mapping[Target, TargetFacts] = {
         lifts=("fleet",),
         needs="FLEET_API_KEY, `--env`",
         cost="one instance for at most ten minutes",
+        bounds={"created": "one instance, which the platform ends after 600 s"},
     ),
     "wandb": TargetFacts(
         about="a tiny run at W&B: logged, read back, deleted",
@@ -81,6 +94,12 @@ FACTS: Mapping[Target, TargetFacts] = {
         lifts=("tinker",),
         needs="TINKER_API_KEY, `--model`",
         cost="one step and one sample of a few dozen tokens: below a cent",
+        bounds={
+            "scored": "16 tokens",
+            "step": "one update on 16 tokens",
+            "moved": "16 tokens",
+            "sampled": "8 tokens",
+        },
     ),
     "s3": TargetFacts(
         about="the service's blob store: written, listed, in parts, once only, by address, deleted",
@@ -89,6 +108,7 @@ FACTS: Mapping[Target, TargetFacts] = {
         lifts=(),
         needs="HILLCLIMB_BLOBS_URL of the service, s3://…",
         cost="some twenty requests and 17 MiB for seconds: below a cent",
+        bounds={"multipart": "17 MiB, deleted by the last check"},
     ),
 }
 OWN_VERSIONS: Mapping[Target, tuple[str, ...]] = {

@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from hillclimb.accept.ladder import AcceptanceCheck, CheckFailed, CheckObservation, climb
+from hillclimb.process.acceptance.ladder import (
+    AcceptanceCheck,
+    CheckFailed,
+    CheckObservation,
+    climb,
+)
 from hillclimb.process.redactor import Redactor
 
 SECRET = "a-key-that-nobody-may-see"

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from hillclimb.accept.ladder import CheckObservation, climb
-from hillclimb.accept.s3 import S3Ladder, place_of_store
-from hillclimb.accept.targets import FACTS
 from hillclimb.blobs.base import BlobStore
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
+from hillclimb.process.acceptance.ladder import CheckObservation, climb
+from hillclimb.process.acceptance.s3 import S3Ladder, place_of_store
+from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.process.redactor import Redactor
 from tests.hillclimb.blobs.conftest import credentials, moto, rclone
 from tests.hillclimb.blobs.servers import BUCKET, REGION, SECRET
