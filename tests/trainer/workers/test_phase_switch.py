@@ -13,8 +13,8 @@ from trainer.errors import EngineError, LearnerError, WeightSyncMismatch
 from trainer.workers.phase_switch import PhaseSwitch, SwitchedSync
 
 ROOM = 10
-WEIGHTS, CACHE = 2, 6
-MASTER, MOMENTS, ACTIVATIONS, CHUNK = 2, 3, 5, 1
+WEIGHTS, CACHE = 3, 5
+MASTER, MOMENTS, ACTIVATIONS, CHUNK = 2, 5, 3, 1
 
 
 @dataclass
