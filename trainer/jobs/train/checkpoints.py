@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -235,7 +236,8 @@ class Checkpoints:
                 pool.submit(self._store.put_file, f"{key}/{name}", path)
                 for name, path in zip(names, paths, strict=True)
             ]
-            done, waiting = wait([*digests, *transfers], return_when=FIRST_EXCEPTION)
+            tasks: list[Future[Any]] = [*digests, *transfers]
+            done, waiting = wait(tasks, return_when=FIRST_EXCEPTION)
             for future in waiting:
                 future.cancel()
             for future in done:
