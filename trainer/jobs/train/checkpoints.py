@@ -11,10 +11,12 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -35,6 +37,8 @@ from trainer.errors import CheckpointError
 
 _FILE = re.compile(rf"^((?:[^/]+/){{1,8}}{CHECKPOINTS}/global_step_(\d+)/attempt-(\d+))/(.+)$")
 _CHUNK = 1024 * 1024
+FILES_AT_ONCE = 4
+"""Files of a checkpoint on their way to the store; of each, S3 takes several parts at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +135,7 @@ class Checkpoints:
         with raise_storage_full(local):
             finish_write()
             self._drop_older(local)
-            manifest = self._manifest(position, local)
-            for file in manifest.files:
-                self._store.put_file(f"{key}/{file.path}", local / file.path)
+            manifest = self._manifest(position, self._store_files(key, local))
             data = manifest.model_dump_json(indent=1).encode()
             self._still_current()
             is_ours = self._store.put_if_absent(f"{key}/{MANIFEST}", data)
@@ -218,8 +220,34 @@ class Checkpoints:
             )
         return saved
 
-    def _manifest(self, position: Position, local: Path) -> Manifest:
-        files = sorted(path for path in local.rglob("*") if path.is_file())
+    def _store_files(self, key: str, local: Path) -> tuple[ManifestFile, ...]:
+        """Store the files of a checkpoint, several at once, and read them for their digests beside.
+
+        The first failure is raised once the transfers in flight have ended.
+        """
+        paths = sorted(path for path in local.rglob("*") if path.is_file())
+        names = [path.relative_to(local).as_posix() for path in paths]
+        with (
+            ThreadPoolExecutor(FILES_AT_ONCE) as readers,
+            ThreadPoolExecutor(FILES_AT_ONCE) as pool,
+        ):
+            digests = [readers.submit(_sha256, path) for path in paths]
+            transfers: list[Future[None]] = [
+                pool.submit(self._store.put_file, f"{key}/{name}", path)
+                for name, path in zip(names, paths, strict=True)
+            ]
+            tasks: list[Future[Any]] = [*digests, *transfers]
+            done, waiting = wait(tasks, return_when=FIRST_EXCEPTION)
+            for future in waiting:
+                future.cancel()
+            for future in done:
+                future.result()
+        return tuple(
+            ManifestFile(path=name, size_bytes=path.stat().st_size, sha256=digest.result())
+            for name, path, digest in zip(names, paths, digests, strict=True)
+        )
+
+    def _manifest(self, position: Position, files: tuple[ManifestFile, ...]) -> Manifest:
         return Manifest(
             run_id=self._run_id,
             step=position.step,
@@ -228,14 +256,7 @@ class Checkpoints:
             parent=self._parent,
             final=position.final,
             created_at=datetime.now(UTC),
-            files=tuple(
-                ManifestFile(
-                    path=path.relative_to(local).as_posix(),
-                    size_bytes=path.stat().st_size,
-                    sha256=_sha256(path),
-                )
-                for path in files
-            ),
+            files=files,
             sampler=dict(position.sampler),
             buffer=dict(position.buffer),
             evaluated_step=position.evaluated_step,

@@ -1,4 +1,6 @@
 import errno
+import hashlib
+import threading
 from pathlib import Path
 
 import pytest
@@ -309,3 +311,22 @@ def test_a_deletion_leaves_the_checkpoint_alone_that_is_being_saved(here: Fixtur
     assert fetch(here.store, key, here.run_dir / "fetched").manifest.step == 10
     here.store.put("runs/run_1/checkpoints/global_step_11/attempt-1/policy/weights", b"w")
     assert list(checkpoints.prune(9)) == ["checkpoints/global_step_11/attempt-1"]
+
+
+def test_files_travel_to_the_store_beside_each_other(
+    here: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither waits for the other's last byte: each begins while the other is under way."""
+    both = threading.Barrier(2, timeout=20)
+    put = here.store.put_file
+
+    def transfer(key: str, path: Path) -> None:
+        both.wait()
+        put(key, path)
+
+    monkeypatch.setattr(here.store, "put_file", transfer)
+    saved = here.checkpoints().save(at(1), write)
+    assert len(saved.manifest.files) == 2
+    for file in saved.manifest.files:
+        content = here.store.get(f"{saved.key}/{file.path}")
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (file.size_bytes, file.sha256)
