@@ -7,6 +7,7 @@ from transformers import Qwen3ForCausalLM
 
 from benchmarks.gpu.setting import Cases, Setting, yarn
 from hillclimb.spec.training.model import ModelSpec
+from trainer.algo.loss.objective import policy_streams
 from trainer.algo.sequences import TrainingSequence
 from trainer.learners.model.models import logprobs
 from trainer.learners.model.policy import PolicyModule
@@ -22,8 +23,9 @@ def far_positions(setting: Setting) -> Cases:
     prompt = 2 * original
     sequences = setting.family(prompt, (2 * original, original))
 
+    streams = policy_streams(sequences, (1.0, 1.0))
     (micro,) = micro_batches(
-        sequences, (1.0, 1.0), max_tokens=10**9, device=torch.device(setting.device)
+        sequences, streams, max_tokens=10**9, device=torch.device(setting.device)
     )
 
     def plainly(rope: ModelSpec) -> torch.Tensor:

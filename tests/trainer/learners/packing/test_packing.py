@@ -151,11 +151,12 @@ def with_routes(given: TrainingSequence, *, spare: int) -> TrainingSequence:
 def test_routes_lie_beside_the_tokens_that_were_computed_by_them() -> None:
     # Engines know the experts of a rollout's last token too, if they had to compute it.
     routed = [with_routes(each, spare=spare) for spare, each in enumerate((LONG, SHORT, OTHER))]
-    (micro,) = micro_batches(routed, [0.1, 0.2, 0.3], max_tokens=7, device=CPU)
+    streams = policy_streams(routed, [0.1, 0.2, 0.3])
+    (micro,) = micro_batches(routed, streams, max_tokens=7, device=CPU)
     assert micro.token_ids_N.tolist() == [8, 9, 1, 2, 6, 3, 4]
     assert micro.routes_NLK is not None
     # The prompt that two rollouts share is computed by the experts of the first of them.
     assert micro.routes_NLK[:, 0, 0].tolist() == [30, 31, 20, 21, 22, 12, 13]
     assert micro.routes_NLK[:, 1, 0].tolist() == [130, 131, 120, 121, 122, 112, 113]
-    (mixed,) = micro_batches([*routed[:2], OTHER], [0.1, 0.2, 0.3], max_tokens=7, device=CPU)
+    (mixed,) = micro_batches([*routed[:2], OTHER], streams, max_tokens=7, device=CPU)
     assert mixed.routes_NLK is None
