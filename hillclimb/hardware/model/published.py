@@ -29,6 +29,7 @@ def _qwen3(layers: int, hidden: int, intermediate: int, heads: int, *, tied: boo
         vocab_size=151_936,
         is_tied=tied,
         num_positions=40_960,
+        experts=None,
         **FAMILIES["qwen3"],
     )
 
@@ -100,6 +101,7 @@ def _qwen2(layers: int, hidden: int, intermediate: int, heads: tuple[int, int]) 
         vocab_size=151_936 if is_tied else 152_064,
         is_tied=is_tied,
         num_positions=32_768,
+        experts=None,
         **FAMILIES["qwen2"],
     )
 
@@ -115,6 +117,7 @@ def _llama(layers: int, hidden: int, intermediate: int, heads: int, *, tied: boo
         vocab_size=128_256,
         is_tied=tied,
         num_positions=131_072,
+        experts=None,
         **FAMILIES["llama"],
     )
 

@@ -21,6 +21,8 @@ class _Rule:
     names: re.Pattern[str]
     why: str
     remedy: str
+    unless: re.Pattern[str] | None = None
+    """Of these names the rule says nothing."""
 
 
 _RULES = (
@@ -40,12 +42,10 @@ _RULES = (
         f"use a dense model such as {_DENSE}, {_ELSEWHERE}",
     ),
     _Rule(
-        re.compile(
-            r"/(?!Qwen3(\.[56])?-(Coder-)?\d+B-A)[\w.-]*-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)"
-            r"|/Kimi-K|/GLM-4\.[5-9]"
-        ),
+        re.compile(r"-A\d+(\.\d+)?B|Mixtral|/gpt-oss|/DeepSeek-(V|R1$|R1-0)|/Kimi-K|/GLM-4\.[5-9]"),
         "it is a mixture of experts of a family that the learner does not compute yet",
         f"use {_SPARSE}, a dense model such as {_DENSE}, {_ELSEWHERE}",
+        unless=re.compile(r"/Qwen3(\.[56])?-(Coder-)?\d+B-A\d"),
     ),
     _Rule(
         re.compile(
@@ -63,6 +63,6 @@ def why_unsupported(source: str) -> str | None:
     if name is None:
         return None
     for rule in _RULES:
-        if rule.names.search(name):
+        if rule.names.search(name) and not (rule.unless and rule.unless.search(name)):
             return f"model.source is {name}: {rule.why}. Remedy: {rule.remedy}."
     return None
