@@ -23,7 +23,7 @@ from trainer.algo.loss.loss import policy_loss
 from trainer.algo.loss.stats import LossStats
 from trainer.algo.sequences import Batch
 from trainer.errors import LearnerError
-from trainer.learners.model.export import gathered
+from trainer.learners.model.export import gathered, precision_of
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.model.sharding import RankGroup
 from trainer.learners.packing.packing import pack_single
@@ -132,7 +132,8 @@ def test_gathered_weights_are_copies_in_the_precision_that_is_needed(
 ) -> None:
     learner = rank()
     parameters = learner._models.parameters
-    found = gathered(parameters, learner._ranks, dtype)
+    precision = None if dtype is None else precision_of(learner._models.config, dtype)
+    found = gathered(parameters, learner._ranks, precision)
     for name, parameter in parameters.items():
         own = parameter.detach().full_tensor()  # type: ignore[attr-defined]
         assert torch.equal(found[name], own.to(dtype or torch.float32)), name
