@@ -27,7 +27,7 @@ def register() -> None:
     And, where the model is one, the text models of checkpoints of text and images. vLLM calls it
     more than once in a process, and in the trainer's own, which has no such parent.
     """
-    if os.environ.get(TEXT_HALF) and _TEXT_HALVES.keys() - ModelRegistry.models.keys() == set():
+    if os.environ.get(TEXT_HALF):
         import_image_processor()
         for architecture, own in _TEXT_HALVES.items():
             ModelRegistry.register_model(architecture, own)
