@@ -213,7 +213,7 @@ def find_checkpoint(
 
 def num_waiting_for_runner(session: Session, project_id: str, *, before: Run | None) -> int:
     """Return how many runs wait for a slot of a runner, before one of them or in all."""
-    facts = {"project_id": project_id}
+    facts: dict[str, object] = {"project_id": project_id}
     if before is not None:
         facts |= {"created_at": before.created_at, "run_id": before.id}
     query = _AHEAD[before.status if before is not None else None]
