@@ -72,8 +72,8 @@ def _watch(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> No
     if attempt.state == AttemptState.ENDED.value:
         finalize_attempt(session, run, attempt, now=now)
         return
-    is_held = attempt.state != AttemptState.SCHEDULED.value
-    is_lost = is_held and is_runner_lost(session, attempt, now=now)
+    is_claimed = attempt.state != AttemptState.SCHEDULED.value
+    is_lost = is_claimed and is_runner_lost(session, attempt, now=now)
     is_late = run.deadline_at is not None and run.deadline_at <= now
     if not (is_lost or is_late) or sweep_mark.is_stale(session, now=now):
         return

@@ -30,7 +30,7 @@ _QUOTE = _DIALECT.identifier_preparer.quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """What PostgreSQL sends to whoever listens, when the transaction commits."""
+    """A message to whoever listens on the channel, sent when the transaction commits."""
 
     channel: str
     payload: str

@@ -28,9 +28,9 @@ import httpx
 import psutil
 import psycopg
 
+from benchmarks.service.load.queue import QUOTAS
 from benchmarks.service.outcomes import PASSWORD, ROOT, postgres
 from benchmarks.service.processes import tree_s
-from benchmarks.service.queue import QUOTAS
 from hillclimb.stack.servers.valkey import ValkeyServer
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.ports import find_free

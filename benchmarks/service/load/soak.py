@@ -27,8 +27,8 @@ from typing import Any
 import httpx
 import psutil
 
+from benchmarks.service.load.queue import Bench, benched
 from benchmarks.service.outcomes import ROOT
-from benchmarks.service.queue import Bench, benched
 from hillclimb.protocol.events import IngestBatch
 from tests.fixtures import factories as make
 

@@ -32,6 +32,10 @@ RAY_ACTORS = {Part.ENGINE: "EngineActor", Part.RANK: "LearnerActor", Part.ROLLOU
 UNRESPONSIVE_S = 14.0
 """Longer than the ping after which a worker of Ray's counts as dead (docs/deadlines.md)."""
 SLEEP_S = RUNNER_LEASE_S + 10.0
+HOUR_S = 3600
+CLOCK_READ_S = 3.0
+"""Every process has read the clock again (`strains.py`), and a sweep was due."""
+FULL_S = 10.0
 TRIAL = "trainer.jobs.train.qualification"
 
 
@@ -78,10 +82,14 @@ def stop(stage: Stage, cell: Cell) -> None:
 
 
 def restart(stage: Stage, cell: Cell) -> None:
-    """A fast shutdown: sessions are ended, transactions rolled back; the supervisor starts anew."""
+    """Ask the part to end; the supervisor starts it anew.
+
+    PostgreSQL shuts down fast: sessions are ended, transactions rolled back.
+    """
     victim = process_of(stage, cell.part)
+    number = signal.SIGINT if cell.part is Part.POSTGRES else signal.SIGTERM
     with under_load(stage):
-        victim.send_signal(signal.SIGINT)
+        victim.send_signal(number)
         await_return(stage, cell.part, victim)
 
 
@@ -113,6 +121,34 @@ def repeat(stage: Stage, cell: Cell) -> None:
         assert answer.status_code == 200, answer.text
 
 
+def set_clock(stage: Stage, cell: Cell) -> None:
+    """Set every clock by an hour; where a run trains it has to go on meanwhile."""
+    assert stage.strains is not None
+    assert stage.strains.clock is not None
+    stage.strains.clock.set_by(HOUR_S if cell.blow is Blow.FORWARD else -HOUR_S)
+    if cell.phase is not Phase.RUNNING:
+        time.sleep(CLOCK_READ_S)
+        return
+    trainer = stage.await_trainer()
+    # A trainer that says nothing, in an attempt that its runner holds: longer than any lease.
+    with frozen(trainer):
+        time.sleep(SLEEP_S)
+        assert stage.run()["status"] == "running"
+
+
+def fill_disk(stage: Stage, cell: Cell) -> None:
+    """Leave no byte free for longer than heartbeats, polls and retries."""
+    del cell
+    assert stage.strains is not None
+    assert stage.strains.disk is not None
+    trainer = stage.trainer()
+    assert trainer is not None
+    with stage.strains.disk.full():
+        # In some phases it stands still; here it has to meet the full disk.
+        trainer.resume()
+        time.sleep(FULL_S)
+
+
 STRIKES: Mapping[Blow, Callable[[Stage, Cell], None]] = {
     Blow.KILL: kill,
     Blow.STOP: stop,
@@ -120,6 +156,9 @@ STRIKES: Mapping[Blow, Callable[[Stage, Cell], None]] = {
     Blow.RESTART: restart,
     Blow.FLUSH: flush,
     Blow.REPEAT: repeat,
+    Blow.FORWARD: set_clock,
+    Blow.BACK: set_clock,
+    Blow.FULL: fill_disk,
 }
 
 

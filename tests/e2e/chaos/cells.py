@@ -33,6 +33,10 @@ class Part(StrEnum):
     """Every process of the stack at once, trainers and supervisor included."""
     EVENTS = "events"
     """The batches that a trainer sends to ingest."""
+    CLOCK = "clock"
+    """That of every process of the stack."""
+    DISK = "disk"
+    """With the whole state of the stack: databases, blobs, runs and logs."""
 
 
 SUPERVISED = {
@@ -80,11 +84,18 @@ class Blow(StrEnum):
     SLEEP = "sleep"
     """The same, longer than every lease."""
     RESTART = "restart"
-    """A fast shutdown, while clients read and write."""
+    """Asked to end, while clients read and write: PostgreSQL shuts down fast, API and worker end as
+    in an update."""
     FLUSH = "flush"
     """FLUSHALL."""
     REPEAT = "repeat"
     """Sent twice, backwards, and with a gap."""
+    FORWARD = "forward"
+    """Set an hour forward; it stays so until the run has ended."""
+    BACK = "back"
+    """Set an hour back, likewise."""
+    FULL = "full"
+    """No byte is free for a while: the run pauses, and is resumed when there is space again."""
 
 
 class RunKind(StrEnum):
@@ -117,7 +128,7 @@ class Cell:
     @property
     def num_attempts(self) -> int:
         """Attempts that the run needs: an outage of the service itself costs none."""
-        if self.phase in (Phase.RECOVERING, Phase.PAUSING):
+        if self.phase in (Phase.RECOVERING, Phase.PAUSING) or self.part is Part.DISK:
             return 2
         if self.phase in (Phase.CANCELLING, Phase.LEAVING, Phase.FINALIZING):
             return 1
@@ -125,6 +136,10 @@ class Cell:
             return 2 if self.part is Part.RUNNER else 1
         is_lost = self.blow is Blow.KILL or self.part is Part.MACHINE
         return 2 if is_lost and self.part in HOLD_AN_ATTEMPT else 1
+
+
+STRAINED = (Part.CLOCK, Part.DISK)
+"""Parts that only a stack of its own has (`strains.py`), on a machine that allows it."""
 
 
 CELLS = (
@@ -146,8 +161,10 @@ CELLS = (
     Cell(Part.TRAINER, Phase.RUNNING, Blow.STOP),
     Cell(Part.API, Phase.RUNNING),
     Cell(Part.API, Phase.RUNNING, Blow.STOP),
+    Cell(Part.API, Phase.RUNNING, Blow.RESTART),
     Cell(Part.WORKER, Phase.RUNNING),
     Cell(Part.WORKER, Phase.RUNNING, Blow.STOP),
+    Cell(Part.WORKER, Phase.RUNNING, Blow.RESTART),
     Cell(Part.BROKER, Phase.RUNNING),
     Cell(Part.BROKER, Phase.RUNNING, Blow.FLUSH),
     Cell(Part.POSTGRES, Phase.RUNNING, Blow.STOP),
@@ -191,4 +208,9 @@ CELLS = (
     Cell(Part.ROLLOUTS, Phase.RUNNING, run=RunKind.RAY),
     Cell(Part.RANK, Phase.RUNNING, run=RunKind.RAY),
     Cell(Part.TRAINER, Phase.RUNNING, run=RunKind.RAY),
+    Cell(Part.CLOCK, Phase.QUEUED, Blow.BACK),
+    Cell(Part.CLOCK, Phase.RUNNING, Blow.FORWARD),
+    Cell(Part.CLOCK, Phase.RUNNING, Blow.BACK),
+    Cell(Part.DISK, Phase.RUNNING, Blow.FULL),
+    Cell(Part.DISK, Phase.CHECKPOINTING, Blow.FULL),
 )

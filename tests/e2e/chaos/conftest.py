@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -27,11 +28,11 @@ from tests.e2e.chaos.cells import Phase, RunKind
 from tests.e2e.chaos.environments import KEY, EnvironmentServer
 from tests.e2e.chaos.invariants import Reference
 from tests.e2e.chaos.specs import spec_of
-from tests.e2e.chaos.stage import Stage
+from tests.e2e.chaos.stage import PATIENCE_S, Stage
+from tests.e2e.chaos.strains import Strains, strains
 
 collect_ignore_glob = [] if os.environ.get("HILLCLIMB_CHAOS") == "1" else ["test_*.py"]
 ROUNDS = int(os.environ.get("HILLCLIMB_CHAOS_ROUNDS", "1"))
-PATIENCE_S = 150.0
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class Round:
     service: Service
     environments: EnvironmentServer
     number: int
+    strains: Strains | None = None
     took_s: dict[str, float] = field(default_factory=dict)
     ended: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Status and number of events of each run when its cell had ended."""
@@ -60,17 +62,22 @@ class Round:
         if phase in (Phase.PROVISIONING, Phase.CLAIMING):
             psutil.Process(self.service.pid("runner")).suspend()
         if phase is not Phase.QUEUED:
-            return Stage(self.service, self.environments, self.submit(kind, name))
-        first = Stage(self.service, self.environments, self.submit(kind, f"{name} blocker"))
+            return self._stage(self.submit(kind, name))
+        first = self._stage(self.submit(kind, f"{name} blocker"))
         first.until_status("starting")
         first.await_trainer().suspend()
         run_id = self.submit(kind, name)
-        return Stage(self.service, self.environments, run_id, blocker_id=first.run_id)
+        return self._stage(run_id, blocker_id=first.run_id)
+
+    def _stage(self, run_id: str, blocker_id: str = "") -> Stage:
+        return Stage(
+            self.service, self.environments, run_id, blocker_id=blocker_id, strains=self.strains
+        )
 
     def close(self, stage: Stage) -> None:
         """Note how the runs of a cell ended; whatever became of it, the slot is free again."""
         for run_id in filter(None, (stage.run_id, stage.blocker_id)):
-            own = Stage(self.service, self.environments, run_id)
+            own = self._stage(run_id)
             for process in own.live_trainers():
                 process.resume()
             if own.run()["status"] not in ENDED:
@@ -98,17 +105,40 @@ def round_(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Round]:
     folder = tmp_path_factory.mktemp("chaos").resolve()
+    with a_round(folder, folder, request.param + 1) as made:
+        yield made
+
+
+@pytest.fixture(scope="session", params=range(ROUNDS), ids=lambda number: f"round{number + 1}")
+def strained(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Round]:
+    """A round whose stack has a clock and a disk of its own, as far as the machine allows it."""
+    folder = tmp_path_factory.mktemp("strained").resolve()
+    with strains(folder) as found:
+        state = found.disk.mounted if found.disk is not None else folder
+        with a_round(folder, state, request.param + 1, found) as made:
+            yield made
+
+
+@contextmanager
+def a_round(
+    folder: Path, state: Path, number: int, found: Strains | None = None
+) -> Iterator[Round]:
+    """Start a stack whose state is below `state`; at the end nothing of it may be left."""
     variables = {
         "FLEET_API_KEY": KEY,
         "OMP_NUM_THREADS": "1",  # two spinning threads are slower beside other work
     }
+    if found is not None and found.clock is not None:
+        variables |= found.clock.variables()
     environments = EnvironmentServer(folder / "environments.log")
     before = set(left_in_memory())
     try:
         environments.start()
-        with running_service(folder, variables, trainer_python=own_trainer(folder)) as service:
+        with running_service(state, variables, trainer_python=own_trainer(folder)) as service:
             service.patience_s = PATIENCE_S
-            this = Round(service, environments, request.param + 1)
+            this = Round(service, environments, number, strains=found)
             ports = status(service.options.state_dir).ports
             yield this
             this.check_absorbed()
@@ -123,9 +153,19 @@ def round_(
 @pytest.fixture(scope="session")
 def reference(round_: Round) -> Reference:
     """The deterministic run, undisturbed."""
-    stage = round_.stage(RunKind.EXACT, "undisturbed")
+    return undisturbed(round_)
+
+
+@pytest.fixture(scope="session")
+def strained_reference(strained: Round) -> Reference:
+    """The same on the other stack."""
+    return undisturbed(strained)
+
+
+def undisturbed(this: Round) -> Reference:
+    stage = this.stage(RunKind.EXACT, "undisturbed")
     stage.until_status("succeeded")
-    round_.close(stage)
+    this.close(stage)
     return Reference.of(stage)
 
 

@@ -19,8 +19,10 @@ from hillclimb.protocol.rundir import AttemptDir
 from hillclimb.stack.system.poll import wait_until
 from tests.conformance.service import ENDED, Service
 from tests.e2e.chaos.environments import EnvironmentServer
+from tests.e2e.chaos.strains import Strains
 
-PATIENCE_S = 150.0
+PATIENCE_S = float(os.environ.get("HILLCLIMB_CHAOS_PATIENCE_S", "150"))
+"""How long anything is waited for; a machine with other work needs more."""
 SLICE_S = 0.004
 """A creeping trainer works so long between two looks at its files (seconds)."""
 MAY_BE_ANSWERED = (200, 503)
@@ -37,6 +39,8 @@ class Stage:
     blocker_id: str = ""
     """The run that has the only slot, while the one under attack is queued."""
     answers: Counter[int] = field(default_factory=Counter)
+    strains: Strains | None = None
+    """Clock and disk of a stack that has them."""
 
     # As a client sees it.
 

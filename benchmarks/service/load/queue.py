@@ -1,6 +1,6 @@
 """The time of POST /v1/runs with and without a queue, and the cost of a queue that only waits.
 
-    .venv/bin/python -m benchmarks.service.queue [--requests N] [--seconds S] [--out FILE]
+    .venv/bin/python -m benchmarks.service.load.queue [--requests N] [--seconds S] [--out FILE]
 
 PostgreSQL, Valkey, one API process, one worker and beat run as `hillclimb up` starts them, without
 a runner. First runs are submitted over loopback from 1 and from 16 connections, with 0 and with

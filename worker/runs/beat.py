@@ -14,7 +14,7 @@ JUMP_S = 1.0
 """The clock is corrected by less all the time."""
 
 
-class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no types
+class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]
     """A scheduler whose periods begin anew whenever the clock has jumped."""
 
     _offset_s: float | None = None
