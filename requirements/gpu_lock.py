@@ -23,7 +23,7 @@ CONTRADICTED = ("apache-tvm-ffi", "torch")
 NOT_LOCKED = ("pip", "setuptools")
 HEAD = """\
 # Data plane on machines with GPUs: trainer.txt with vLLM's CUDA build in place of its CPU build.
-# Made by 'make lock-gpu': resolved, never installed.
+# Made by 'make lock-gpu'; 'make gpu-less' installs it on a machine without a GPU.
 """
 
 
