@@ -28,8 +28,8 @@ CASES: dict[str, tuple[str, int, int, int, dict[str, Any]]] = {
 }
 """Model, layers, packed tokens, ranks, settings of the learner."""
 ABOVE = {"8B at 8k on eight": 1.11}
-"""Of few layers and short passes: most is the head's gradient in float32 beside a layer's copies, of
-which not all are there at once (measured: 1.103)."""
+"""Of few layers and short passes: most is the head's gradient in float32 beside a layer's copies,
+which are not all there at once (measured: 1.103)."""
 
 
 def estimated(case: str) -> float:
