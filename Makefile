@@ -64,7 +64,7 @@ mutants: setup .venv-mutants/.ready ## change one expression at a time where num
 	@.venv-gpu/bin/python $(PIP) --no-cache-dir --no-deps -r .venv-gpu/lock.txt 2>.venv-gpu/pip.log || { cat .venv-gpu/pip.log; exit 1; }
 	@touch $@
 
-GPULESS := tests/e2e/gpuless
+GPULESS := tests/trainer/engines/cuda/wheels
 .venv-gpu/driver/libcuda.so.1: $(GPULESS)/pretended_driver.c .venv-gpu/.ready
 	@mkdir -p $(@D)
 	@cc -O1 -fPIC -shared -Wl,-soname,libcuda.so.1 -I$$(echo .venv-gpu/lib/python3*/site-packages/nvidia/cu13/include) -o $@ $<
@@ -182,5 +182,5 @@ e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL
 	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/mlflow/install_mlflow.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/compose/install_image.sh
-	@HILLCLIMB_E2E=1 PYTHONPATH=$(CURDIR)/.playwright $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow --ignore=tests/e2e/gpuless
+	@HILLCLIMB_E2E=1 PYTHONPATH=$(CURDIR)/.playwright $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow
 	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker tests/e2e/mlflow

@@ -25,7 +25,7 @@ KERNELS = "flash-linear-attention"
 """Of linear attention; in plain torch, as on a CPU, a GPU would wait for it."""
 HEAD = """\
 # Data plane on machines with GPUs: trainer.txt with vLLM's CUDA build in place of its CPU build.
-# Made by 'make lock-gpu': resolved, never installed.
+# Made by 'make lock-gpu'; 'make gpu-less' installs it on a machine without a GPU.
 """
 
 

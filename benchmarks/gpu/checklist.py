@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +26,8 @@ from typing import Any
 import torch
 
 from benchmarks.gpu import correctness, sampling, shapes, speed
-from benchmarks.gpu.setting import Cases, Figures, Setting, clear
+from benchmarks.gpu.setting import Check, Figures, Setting, clear
 
-Check = Callable[[Setting], Cases]
 LIMITS_S = {"A": 150.0, "B": 90.0, "C": 240.0, "D": 120.0, "E": 120.0}
 """Seconds of a block, its imports not counted: together twelve minutes of a device."""
 CHECKS: dict[str, dict[str, Check]] = {

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from benchmarks.gpu.attending import Way, attend, stream, ways
 from benchmarks.gpu.positions import far_positions
-from benchmarks.gpu.setting import Cases, Figures, Setting
+from benchmarks.gpu.setting import Cases, Check, Figures, Setting
 from benchmarks.gpu.transfer import broadcast, chunks, ipc
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.algo.sequences import Batch
@@ -244,7 +244,7 @@ def _gradient(rank: LearnerRank, batch: Batch) -> torch.Tensor:
     return torch.cat([whole[name].reshape(-1).float() for name in sorted(whole)])
 
 
-CHECKS = {
+CHECKS: dict[str, Check] = {
     "image": image,
     "attention": attention,
     "gradients": gradients,

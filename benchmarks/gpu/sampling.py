@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
-from benchmarks.gpu.setting import Cases, Figures, Setting
+from benchmarks.gpu.setting import Cases, Check, Figures, Setting
 from hillclimb.hardware.model.shipped import assets_dir
 from hillclimb.protocol.rundir import POLICY
 from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
@@ -170,4 +170,4 @@ async def _beside_vllm(setting: Setting) -> Figures:
     }
 
 
-CHECKS = {"canary": canary, "sampled": sampled, "vllm": vllm}
+CHECKS: dict[str, Check] = {"canary": canary, "sampled": sampled, "vllm": vllm}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ GIB = 1024**3
 Figures = dict[str, Any]
 Cases = Iterator[tuple[str, Figures]]
 """What a check found, case by case; each is written as soon as it is there."""
+Check = Callable[["Setting"], Cases]
 TINY = replace(
     KNOWN["Qwen3-8B"],
     num_layers=2,

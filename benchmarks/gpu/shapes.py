@@ -12,7 +12,7 @@ import time
 import torch
 
 from benchmarks.gpu.attending import Groups, Stream, Way, pass_over, stream, ways
-from benchmarks.gpu.setting import Cases, Figures, Setting
+from benchmarks.gpu.setting import Cases, Check, Figures, Setting
 from trainer.learners.packing.packing import PrefixGroup
 
 AVOIDS_RECOMPILING = {"TORCH_CUDNN_SDPA_AVOID_RECOMPILE": "1"}
@@ -71,7 +71,7 @@ def kernels(setting: Setting) -> Cases:
             yield f"{way.name}_{tokens}", {"seconds": _seconds(setting, groups, parts, way)}
 
 
-CHECKS = {"new_lengths": new_lengths, "kernels": kernels}
+CHECKS: dict[str, Check] = {"new_lengths": new_lengths, "kernels": kernels}
 
 if __name__ == "__main__":
     where = Setting(device=sys.argv[1], rehearses=False)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu.setting import GIB, Cases, Figures, Setting, clear, peak_gib, yarn
+from benchmarks.gpu.setting import GIB, Cases, Check, Figures, Setting, clear, peak_gib, yarn
 from hillclimb.hardware.memory.arithmetic import largest
 from hillclimb.hardware.memory.learner import CONTEXT_BYTES, LearnerMemory
 from hillclimb.spec.training.algorithm import AlgorithmSpec
@@ -136,7 +136,7 @@ def _estimated(setting: Setting, spec: LearnerSpec, tokens: int, layers: int) ->
     return round((largest(memory.phases()).num_bytes - CONTEXT_BYTES) / GIB, 2)
 
 
-CHECKS = {
+CHECKS: dict[str, Check] = {
     "all_weights": all_weights,
     "costliest": costliest,
     "adapters": adapters,

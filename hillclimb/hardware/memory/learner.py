@@ -328,10 +328,11 @@ class LearnerMemory:
         if not self._trains_all:
             return ()
         size, number = self.dtype_bytes, self.shape.root_parameters
-        per_parameter = 2 * size + 4
+        # The gathered weights are freed before (torch 2.13, `FSDPParamGroup.post_backward`).
+        per_parameter = size + 4
         how = f"{per_parameter} B x {count(number)} parameters, and 4 B of them / {self.num_ranks}"
         added = per_parameter * number + 4 * number / self.num_ranks
-        return (Term("weights, gradients and their float32 copies", added, how),)
+        return (Term("gradients and their float32 copies", added, how),)
 
     def _weight_export(self) -> tuple[Term, ...]:
         """Return the gathered tensor and the chunks of `trainer.learners.model.export`."""

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.gpu import checklist, correctness, positions
 from benchmarks.gpu.checklist import CHECKS, DIFFERENT, ENDED, FAILED, LATE
-from benchmarks.gpu.setting import Cases, Setting
+from benchmarks.gpu.setting import Cases, Check, Setting
 from tests.trainer.fixtures.forked import run_forked
 from trainer.learners.model.scoring import token_logprobs
 from trainer.learners.packing.packing import MicroBatch, micro_batches
@@ -88,7 +88,7 @@ def test_a_later_call_goes_on_after_what_ended_and_block_e_repeats_what_did_not(
 ) -> None:
     calls: list[str] = []
 
-    def check(name: str, *cases: dict[str, Any], fails: bool = False) -> checklist.Check:
+    def check(name: str, *cases: dict[str, Any], fails: bool = False) -> Check:
         def run(_setting: Setting) -> Cases:
             calls.append(name)
             yield from (("case", case) for case in cases)
@@ -132,7 +132,7 @@ def test_a_check_that_takes_too_long_ends_and_those_behind_it_are_late(
     assert verdicts(out) == {"endless": LATE, "behind": LATE}
 
 
-def is_found(check: checklist.Check) -> bool:
+def is_found(check: Check) -> bool:
     """Tell whether a check has found a difference."""
     return not all(checklist.is_right(figures) for _, figures in check(REHEARSAL))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[5]
 DRIVER = ROOT / ".venv-gpu" / "driver" / "libcuda.so.1"
 """Compiled from `pretended_driver.c` by `make gpu-less`."""
 
@@ -26,7 +26,12 @@ def skip_without_wheels() -> None:
 def on_pretended_gpus(module: str, job: dict[str, Any] | None = None) -> Any:
     """Run a module of this folder with the pretended driver; return the JSON of its last line."""
     done = subprocess.run(
-        [sys.executable, "-m", f"tests.e2e.gpuless.{module}", json.dumps(job or {})],
+        [
+            sys.executable,
+            "-m",
+            f"tests.trainer.engines.cuda.wheels.{module}",
+            json.dumps(job or {}),
+        ],
         env=os.environ | {"LD_PRELOAD": str(DRIVER), "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,

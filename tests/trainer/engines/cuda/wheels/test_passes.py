@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.gpuless.wheels import on_pretended_gpus, skip_without_wheels
+from tests.trainer.engines.cuda.wheels.wheels import on_pretended_gpus, skip_without_wheels
 
 skip_without_wheels()
 

@@ -119,8 +119,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEven
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 cudaError_t cudaPeekAtLastError(void) { return cudaSuccess; }
 
-/* Of the driver itself, what torch's lazily loaded library names; none of it is ever called but the
-   first. */
+/* Of the driver itself, what torch's and vLLM's libraries name; none of it is called but the first. */
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
   (void)device; *flags = 0; *active = 1; return CUDA_SUCCESS;
 }
@@ -148,3 +147,12 @@ NEVER_CALLED(cuModuleUnload)
 NEVER_CALLED(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 NEVER_CALLED(cuPointerGetAttribute)
 NEVER_CALLED(cuTensorMapEncodeTiled)
+NEVER_CALLED(cuGetProcAddress_v2)
+NEVER_CALLED(cuMemAddressFree)
+NEVER_CALLED(cuMemAddressReserve)
+NEVER_CALLED(cuMemCreate)
+NEVER_CALLED(cuMemGetAllocationGranularity)
+NEVER_CALLED(cuMemMap)
+NEVER_CALLED(cuMemRelease)
+NEVER_CALLED(cuMemSetAccess)
+NEVER_CALLED(cuMemUnmap)
