@@ -83,7 +83,7 @@ def configuration() -> dict[str, Any]:
         "task_routes": {name: {"queue": CLUSTERS_QUEUE} for name in CLOUD_TASKS},
         "timezone": "UTC",
         "worker_send_task_events": False,
-        "beat_scheduler": "worker.runs.beat:SteadyScheduler",
+        "beat_scheduler": "worker.beat:SteadyScheduler",
         "worker_cancel_long_running_tasks_on_connection_loss": True,
         "beat_schedule": {
             name: {

@@ -24,7 +24,7 @@ DEADLINE_S = 30.0
 LIST_TASKS = """
 from worker.app import app
 import worker.tasks
-assert app.conf.beat_scheduler == "worker.runs.beat:SteadyScheduler"
+assert app.conf.beat_scheduler == "worker.beat:SteadyScheduler"
 for entry in app.conf.beat_schedule.values():
     assert entry["options"]["expires"] == entry["schedule"]
     assert entry["task"] in app.tasks, entry

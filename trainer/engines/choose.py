@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainer.inputs.model.families.family import CausalLMConfig
 
 Weights = Mapping[str, torch.Tensor]
-_VLLM_ENGINE = "trainer.engines.vllm.engine"
+_VLLM_ENGINE, _VLLM_BUILDS = "trainer.engines.vllm.engine", "trainer.engines.vllm.builds"
 _log = logging.getLogger(__name__)
 
 
@@ -73,13 +73,13 @@ def why_not_vllm(config: CausalLMConfig, dtype: str) -> str | None:
     try:
         begin_imports()
         with gc_paused_import():
-            engine = importlib.import_module(_VLLM_ENGINE)
+            importlib.import_module(_VLLM_ENGINE)
     except (ImportError, OSError, RuntimeError) as fault:
         # A build for another machine fails in many ways, all of them at import.
         _log.warning("vLLM does not import", exc_info=fault)
         end_imports()
         return f"vLLM does not import: {fault}"
-    refused: str | None = engine.why_not(config, dtype)
+    refused: str | None = importlib.import_module(_VLLM_BUILDS).why_not(config, dtype)
     if refused:
         end_imports()
     return refused
@@ -87,7 +87,7 @@ def why_not_vllm(config: CausalLMConfig, dtype: str) -> str | None:
 
 def _why_no_routes() -> str | None:
     """Return why vLLM, which runs here, cannot return the experts of a token; None if it can."""
-    refused: str | None = importlib.import_module(_VLLM_ENGINE).why_no_routes()
+    refused: str | None = importlib.import_module(_VLLM_BUILDS).why_no_routes()
     if refused:
         end_imports()
     return refused
@@ -109,7 +109,8 @@ def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
         raise SpecError(f"{setting} needs a GPU, and this machine has none: leave it out")
     # Both engines take seconds to import (`hillclimb.process.lazy_imports`), and vLLM is not
     # installed everywhere.
-    from trainer.engines.vllm.engine import VllmEngine, why_no_adapters  # noqa: PLC0415
+    from trainer.engines.vllm.builds import why_no_adapters  # noqa: PLC0415
+    from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415
 
     options = _options(spec, config, model_dir)
     if options.lora_rank is not None and options.has_linear_attention:

@@ -125,8 +125,9 @@ class MachineMemory:
         learner = self.learner
         if learner.takes_turns and not learner.learner.cpu_offload:
             share = self.ranks / learner.num_ranks
-            how = f"8 B x {count(learner.num_trained)} trained parameters x {share:g}"
-            terms.append(Term("Adam's moments, parked", 8 * learner.num_trained * share, how))
+            size = learner.moment_bytes
+            how = f"{size:g} B x {count(learner.num_trained)} trained parameters x {share:g}"
+            terms.append(Term("Adam's moments, parked", size * learner.num_trained * share, how))
         if self.sleeping_weights_bytes:
             how = f"{self.engines} engines x {gib(self.sleeping_weights_bytes)}"
             number = self.engines * self.sleeping_weights_bytes

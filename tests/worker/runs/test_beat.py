@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from celery import Celery, current_app
 
-from worker.runs.beat import SteadyScheduler
+from worker.beat import SteadyScheduler
 
 PERIOD_S = 2.0
 TASKS = {"first", "second"}
@@ -45,7 +45,7 @@ class Recording(SteadyScheduler):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     made, before = Clock(), current_app._get_current_object()
-    monkeypatch.setattr("worker.runs.beat.time", made)
+    monkeypatch.setattr("worker.beat.time", made)
     yield made
     before.set_current()
 

@@ -26,22 +26,18 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs.engine import tokens_input
 from vllm.lora.request import LoRARequest
 from vllm.outputs import CompletionOutput, RequestOutput
-from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
-from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from trainer.attempt.scratch import scratch_path
 from trainer.engines.admission import CacheAdmission, CacheClaim
 from trainer.engines.base import EngineStats, attended_pairs
-from trainer.engines.vllm.linear import why_not_linear
+from trainer.engines.vllm.builds import arguments_of_build
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.outputs import drawn_logprobs, drawn_versions, logprob_of
 from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
-from trainer.inputs.model.families.family import CausalLMConfig, head_dim
-from trainer.inputs.model.families.registry import family_of
 from trainer.types import Sample, SamplingParams
 from trainer.weights.chunks import WeightChunk
 from trainer.weights.digests import WeightDigests
@@ -51,68 +47,6 @@ _ADAPTER, _ADAPTER_NUMBER = "policy", 1
 _POLL_S = 1.0
 """Seconds between two checks, during a long call, that vLLM's process is alive."""
 _SOCKETS = "hillclimb-vllm-"
-
-
-def why_not(config: CausalLMConfig, dtype: str) -> str | None:
-    """Return the reason why this build of vLLM cannot run the model in `dtype`; None when it can.
-
-    A CPU build starts with any head size, and with linear attention in any precision, and then
-    crashes at the first request.
-    """
-    if not current_platform.is_cpu():
-        return None
-    if torch.cuda.is_available():
-        return (
-            "this is vLLM's CPU build, on a machine with GPUs: install the packages of"
-            " requirements/trainer-gpu.txt, which have its CUDA build"
-        )
-    sizes = CPUAttentionBackend.get_supported_head_sizes()
-    size = head_dim(config)
-    if size not in sizes:
-        return f"vLLM on a CPU has no attention for heads of {size} (it has {sizes})"
-    return why_not_linear(config, dtype) if family_of(config).has_linear_attention else None
-
-
-def why_no_routes() -> str | None:
-    """Return why this build of vLLM does not return the experts of each token; None if it does."""
-    if not current_platform.is_cpu():
-        return None
-    return (
-        "vLLM on a CPU does not return the experts of a token (its newer model runner does, and"
-        " needs Triton), which learner.routing_replay needs: set engine.type to torch, or leave"
-        " learner.routing_replay out"
-    )
-
-
-def why_no_adapters() -> str | None:
-    """Return why this build of vLLM serves no adapters beside experts; None if it does."""
-    if not current_platform.is_cpu():
-        return None
-    return (
-        "vLLM on a CPU serves no adapter of a model with experts (its kernel for both needs"
-        " Triton): set engine.weight_transport to auto, which sends the merged weights"
-    )
-
-
-def _for_this_machine(options: VllmOptions) -> dict[str, Any]:
-    """Arguments that depend on the build of vLLM; one for GPUs keeps its own defaults."""
-    if not current_platform.is_cpu():
-        return {}
-    # With linear attention a block has to be as large as a state, so that vLLM chooses its size; it
-    # keeps states for a prefix only where prompts may be computed in parts, which crashes (below).
-    # Otherwise a block is small: vLLM caches whole ones only, and with a CPU build's 128 tokens a
-    # turn would mostly compute again what the turn before had computed.
-    cache = {"enable_prefix_caching": False} if options.has_linear_attention else {"block_size": 32}
-    return cache | {
-        "enforce_eager": True,
-        # Scores in float32 would convert the whole head at each step, and the learner rounds them.
-        "hf_overrides": options.overrides(),
-        # There is no GPU to give back; the calls are the same.
-        "enable_sleep_mode": False,
-        # vLLM 0.32 on a CPU crashes at a seeded request whose prompt is split over two steps: its
-        # generators have no offset to rewind.
-        **options.whole_prompts(),
-    }
 
 
 class VllmEngine:
@@ -128,7 +62,7 @@ class VllmEngine:
         Raises:
             EngineError: vLLM did not start.
         """
-        self.arguments = options.engine_arguments() | _for_this_machine(options)
+        self.arguments = options.engine_arguments() | arguments_of_build(options)
         """Arguments that vLLM was started with."""
         # vLLM does not delete its sockets: they get a scratch folder.
         self._sockets = scratch_path(Path(tempfile.gettempdir()), _SOCKETS)

@@ -14,14 +14,14 @@ def main() -> None:
     pretend_gpus()
     stubs = [name for name, each in sys.modules.items() if type(each).__name__ == "_NoKernels"]
     from tests.trainer.fixtures.tiny import tiny_config  # noqa: PLC0415 - vLLM first
-    from trainer.engines.vllm import engine, transfer  # noqa: PLC0415
+    from trainer.engines.vllm import builds, transfer  # noqa: PLC0415
     from trainer.engines.vllm.options import VllmOptions  # noqa: PLC0415
 
     options = VllmOptions(model_dir=sys.path[0], max_length=64, num_sessions=2)  # type: ignore[arg-type]
     found = {
         "stubs": stubs,
-        "why_not": engine.why_not(tiny_config()),
-        "for_this_machine": engine._for_this_machine(options),
+        "why_not": builds.why_not(tiny_config(), "float32"),
+        "for_this_machine": builds.arguments_of_build(options),
         "transfers": [transfer.FileTransfer.__name__, transfer.ChunkTransfer.__name__],
         "kernels": {dtype: kernels(dtype) for dtype in ("auto", "fp8")},
     }
