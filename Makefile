@@ -131,8 +131,8 @@ junit = $(if $(RECORD),--junitxml $(RECORD)/$(1).xml)
 
 test: setup .venv-peers/.ready ## the default test suite, both environments
 	@$(if $(RECORD),mkdir -p $(RECORD))
-	@$(CONTROL)/python $(call record,control,api$(,)hillclimb$(,)worker) -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m "not long" -n 3 --dist loadfile --no-loadscope-reorder $(call junit,control)
-	@OMP_NUM_THREADS=1 $(TRAINER)/python $(call record,trainer,hillclimb$(,)trainer) -m pytest $(TRAINER_TESTS) -m "not long" -n 3 --dist worksteal --no-loadscope-reorder $(call junit,trainer)
+	@$(CONTROL)/python $(call record,control,api$(,)hillclimb$(,)worker) -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m "not long" -n 4 --dist loadfile --no-loadscope-reorder $(call junit,control)
+	@OMP_NUM_THREADS=1 $(TRAINER)/python $(call record,trainer,hillclimb$(,)trainer) -m pytest $(TRAINER_TESTS) -m "not long" -n 4 --dist worksteal --no-loadscope-reorder $(call junit,trainer)
 
 test-long: setup .venv-peers/.ready ## what takes longest: whole stacks, services and Ray's workers that are killed part by part
 	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m long -n 3 --dist loadfile --no-loadscope-reorder

@@ -178,7 +178,7 @@ async def test_every_key_reaches_vllm(tmp_path: Path, monkeypatch: pytest.Monkey
     vllm = import_vllm()
     starting = Starting()
     monkeypatch.setattr(vllm, "VllmEngine", starting)
-    monkeypatch.setattr(vllm, "why_not", lambda *_: None)
+    monkeypatch.setattr("trainer.engines.vllm.builds.why_not", lambda *_: None)
     engine = {
         "type": "vllm",
         "dtype": "bfloat16",
@@ -207,7 +207,7 @@ async def test_weights_pass_through_the_chosen_place(
 ) -> None:
     vllm = import_vllm()
     monkeypatch.setattr(vllm, "VllmEngine", TakesAnyFile)
-    monkeypatch.setattr(vllm, "why_not", lambda *_: None)
+    monkeypatch.setattr("trainer.engines.vllm.builds.why_not", lambda *_: None)
     run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})
     timed = run.build()._parts.workers.weights
     run.journal.abandon()
