@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -15,6 +16,7 @@ import torch.multiprocessing as mp
 from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.families import family_model
 from tests.trainer.fixtures.forked import CONTEXT
 from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
@@ -50,6 +52,13 @@ CASES: Mapping[str, LearnerOptions] = {
 NUM_STEPS = 6
 TRAINED = LearnerOptions(
     optimizer=OptimizerSpec(lr=1e-3), learner=SPEC, total_steps=NUM_STEPS, keeps_token_values=True
+)
+
+REPLAYED = replace(
+    TRAINED,
+    # An expert of few tokens has gradients of the size of rounding, which Adam would make steps of.
+    optimizer=OptimizerSpec(lr=1e-3, eps=1e-3),
+    learner=SPEC.model_copy(update={"routing_replay": True}),
 )
 
 
@@ -117,6 +126,30 @@ def train(rank: LearnerRank, count: int = NUM_STEPS) -> list[dict[str, float]]:
     return [rank.step(each) for each in recorded_batches(count)]
 
 
+def train_experts(size: int = 1, world: RankGroup | None = None) -> tuple[LearnerRank, Any]:
+    """Learn by experts that follow from a token's place: each rank needs those of its own part."""
+    learner = REPLAYED.learner.model_copy(update={"context_parallel_size": size})
+    model = family_model("qwen3_moe", num_attention_heads=4)
+    rank = LearnerRank(model, replace(REPLAYED, learner=learner), world)
+    return rank, [rank.step(_routed(each, rank)) for each in recorded_batches(2)]
+
+
+def _routed(batch: Batch, rank: LearnerRank) -> Batch:
+    config: Any = rank._models.config
+    chosen = np.arange(config.num_experts_per_tok)
+
+    def routes(length: int) -> np.ndarray[Any, Any]:
+        places = np.arange(length)[:, None, None] + np.arange(config.num_hidden_layers)[:, None]
+        return ((places + chosen) % config.num_experts).astype(np.uint8)
+
+    return Batch(
+        mini_batches=tuple(
+            tuple(replace(one, routes=routes(len(one.token_ids))) for one in sequences)
+            for sequences in batch.mini_batches
+        )
+    )
+
+
 def run(world: World, directory: Path) -> None:
     """Let the processes play, and return when all have ended well."""
     directory.mkdir()
@@ -144,7 +177,7 @@ def _play(index: int, world: World, directory: str) -> None:
         timeout_s=DEADLINE_S,
     )  # fmt: skip
     for size in world.sizes:
-        for play in (_compute, _learn, _go_on):
+        for play in (_compute, _learn, _go_on, _learn_experts):
             play(group, size, path)
     dist.destroy_process_group()
 
@@ -175,3 +208,10 @@ def _go_on(world: RankGroup, size: int, path: Path) -> None:
         rank.load(source)
         rank.step(families())
         rank.write_weights(path / f"resumed-{name}-{size}.safetensors")
+
+
+def _learn_experts(world: RankGroup, size: int, path: Path) -> None:
+    rank, metrics = train_experts(size, world)
+    rank.write_weights(path / f"experts-{size}.safetensors")
+    if world.rank == 0:
+        torch.save(metrics, path / f"experts-{size}.pt")

@@ -22,6 +22,7 @@ from tests.trainer.learners.context.divided import (
     rank_of,
     run,
     train,
+    train_experts,
 )
 from tests.trainer.learners.ranks.test_two_ranks import SPENT, threads
 from trainer.errors import SpecError
@@ -46,7 +47,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
         rank.save(path / "saved-1")
         rank.step(families())
         rank.write_weights(path / "uninterrupted-1.safetensors")
-    return path, {"passes": passes, "metrics": metrics, "values": values, "logprobs": logprobs}
+        sparse, loads = train_experts()
+        sparse.write_weights(path / "experts-1.safetensors")
+    return path, {
+        "experts": loads,
+        "passes": passes,
+        "metrics": metrics,
+        "values": values,
+        "logprobs": logprobs,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +131,19 @@ def test_a_checkpoint_of_any_group_goes_on_in_any_other(
     resumed = path / f"resumed-alone-{size}.safetensors"
     rank.write_weights(resumed)
     assert gap(alone[0] / "uninterrupted-1.safetensors", resumed) < 1e-5
+
+
+@pytest.mark.parametrize(("ranks", "size"), GROUPS)
+def test_a_token_is_computed_by_its_own_experts_on_whichever_rank_it_lies(
+    alone: tuple[Path, dict[str, Any]], played: dict[int, Path], ranks: int, size: int
+) -> None:
+    path = played[ranks]
+    metrics = torch.load(path / f"experts-{size}.pt", weights_only=False)
+    for one, shared in zip(alone[1]["experts"], metrics, strict=True):
+        assert "policy/experts/replayed_otherwise" in one
+        for name in one.keys() - set(SPENT):
+            assert shared[name] == pytest.approx(one[name], rel=1e-5, abs=1e-5), name
+    assert gap(alone[0] / "experts-1.safetensors", path / f"experts-{size}.safetensors") < 1e-5
 
 
 def test_heads_that_do_not_divide_are_refused_with_sizes_that_do() -> None:
