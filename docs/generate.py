@@ -26,7 +26,6 @@ from api.settings import Settings
 from hillclimb.cli.commands import complete
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.client.imports.migration.skyrl_reasons import REASONS
-from hillclimb.hardware.estimate import Estimate
 from hillclimb.hardware.features import FEATURES
 from hillclimb.hardware.plan import hardware_plan
 from hillclimb.hardware.presets.presets import preset, presets
@@ -40,6 +39,8 @@ from hillclimb.spec.rules.old_names import HYDRA_KEYS, WORKFLOW_INPUTS, NewPlace
 from hillclimb.spec.run import RunSpec
 
 DOCS = Path(__file__).resolve().parent
+_LAYOUTS = runpy.run_path(str(Path(__file__).parent / "layouts.py"))
+long_contexts, rank_gib = _LAYOUTS["long_contexts"], _LAYOUTS["rank_gib"]
 ROOT = DOCS.parent
 MADE = "<!-- made by docs/generate.py -->"
 API_RULES = (
@@ -281,7 +282,7 @@ def clusters_page() -> str:
     text = (DOCS / "clusters.md").read_text()
     text = _between(text, "features", list(_features()))
     text = _between(text, "refused", list(_refused()))
-    text = _between(text, "long", list(_long()))
+    text = _between(text, "long", list(long_contexts()))
     return _between(text, "presets", list(_presets()))
 
 
@@ -314,50 +315,6 @@ def _refused() -> Iterator[str]:
     assert plan.refusal is not None
     yield from plan.refusal.splitlines()
     yield "```"
-
-
-LONG = (
-    ("H100:4", 65_536, (2, 1), (2, 2), True),
-    ("H100:8", 65_536, (4, 1), (4, 2), False),
-    ("H100:8", 131_072, (2, 2), (4, 4), False),
-    ("H100:8", 262_144, (2, 2), (4, 4), True),
-    ("H200:8", 131_072, (4, 1), (4, 2), False),
-    ("H200:8", 262_144, (2, 2), (4, 4), False),
-)
-"""Machine, context, engines and GPUs of each, ranks and how many share a sequence, offload."""
-
-
-def _long() -> Iterator[str]:
-    """Yield layouts of Qwen3-8B at long contexts, as the estimate finds that they fit."""
-    yield "| GPUs | context | engines | ranks | share a sequence | `cpu_offload` | fits | a rank needs | rollouts in an engine's cache |"  # noqa: E501
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for machine, length, (engines, size), (ranks, group), offload in LONG:
-        spec = preset("qwen3-8b-8xh100").spec
-        spec["backend"]["skypilot"]["candidates"] = [{"infra": "nebius", "accelerators": machine}]
-        spec["model"]["rope"]["factor"] = length / 32_768
-        spec["rollout"] |= {"max_sequence_length": length, "max_input_length": length - 8192}
-        spec["engine"] |= {"data_parallel_size": engines, "tensor_parallel_size": size}
-        spec["placement"]["learner_ranks"] = ranks
-        spec["learner"] |= {
-            "context_parallel_size": group,
-            "max_micro_tokens": length // group,
-            "cpu_offload": offload,
-        }
-        plan = hardware_plan(RunSpec.model_validate(spec))
-        assert plan is not None
-        found = plan.candidates[0].estimate
-        assert found is not None
-        cached = next(line for line in found.lines if "the cache holds" in line)
-        yield (
-            f"| {machine} | {length:,} | {engines} over {size} | {ranks} | {group}"
-            f" | {str(offload).lower()} | {'yes' if found.fits else 'no'} | {_rank_gib(found)}"
-            f" | {cached.partition('holds ')[2].partition(' ')[0]} |"
-        )
-
-
-def _rank_gib(found: Estimate) -> str:
-    rank = next(line for line in found.lines if line.startswith("learner, each of"))
-    return rank.rpartition(": ")[2]
 
 
 def migrating_page() -> str:
@@ -457,7 +414,7 @@ def _presets() -> Iterator[str]:
         machines = ", ".join(dict.fromkeys(str(c.accelerators) for c in plan.eligible))
         first = plan.candidates[0].estimate
         assert first is not None
-        yield f"| `{each.name}` | {about} | {machines} | {_rank_gib(first)} |"
+        yield f"| `{each.name}` | {about} | {machines} | {rank_gib(first)} |"
 
 
 def _settings() -> Settings:

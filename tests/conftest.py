@@ -34,8 +34,6 @@ LONGEST = (
 )
 """Of the control plane: they begin first, so that the processes (`make test`, `make test-long`) end
 together."""
-YOUNG = 10_000
-"""Objects made before the collector looks at them: it took 5 % of the routes' tests with 700."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -46,7 +44,6 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(YOUNG)
         gc.enable()
 
 

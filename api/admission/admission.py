@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -68,10 +68,11 @@ class Admission:
         """Return the admission of a request that Slack says somebody sent from this channel."""
         return replace(self, tenancy=self.tenancy.from_channel(channel))
 
-    def accepted(self) -> tuple[AcceptedPath, ...]:
-        """Return the paths that need no `experimental` here: there is valid evidence of them."""
+    def accepted(self) -> Iterator[AcceptedPath]:
+        """Yield the paths that need no `experimental` here; the database is asked at the first."""
         with self.database.transaction() as session:
-            return accepted_paths(session)
+            found = accepted_paths(session)
+        yield from found
 
     def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
         """Store a queued run; a repeated `request` returns the first response.

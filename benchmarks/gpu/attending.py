@@ -33,7 +33,7 @@ class Way:
         if self.backend is None:
             yield
             return
-        before = torch.backends.cuda.cudnn_sdp_enabled()
+        before: bool = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
         torch.backends.cuda.enable_cudnn_sdp(self.backend is SDPBackend.CUDNN_ATTENTION)
         try:
             with sdpa_kernel(self.backend):

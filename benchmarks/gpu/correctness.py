@@ -45,8 +45,8 @@ def image(setting: Setting) -> Cases:
             "gpu": properties.name,
             "gpu_gib": round(properties.total_memory / 1024**3, 1),
             "capability": list(torch.cuda.get_device_capability(setting.device)),
-            "cudnn": torch.backends.cudnn.version(),
-            "prefers_cudnn": torch.backends.cuda.cudnn_sdp_enabled(),
+            "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+            "prefers_cudnn": torch.backends.cuda.cudnn_sdp_enabled(),  # type: ignore[no-untyped-call]
         }
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - an old torch has none
 

@@ -10,6 +10,7 @@ import importlib.util
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, Qwen3ForCausalLM
@@ -44,10 +45,15 @@ def real_tokens() -> list[int]:
     return ids[:512]
 
 
+def on_device(model: Any, setting: Setting) -> Any:
+    """Return the model in bfloat16 where the benchmark runs."""
+    return model.to(setting.device, torch.bfloat16)
+
+
 def canary(setting: Setting) -> Cases:
     """The canary's gap in bfloat16: on its random tokens, and on text."""
     rank = shipped_rank(setting)
-    model = load_policy(SHIPPED).to(setting.device, torch.bfloat16)
+    model = on_device(load_policy(SHIPPED), setting)
     tokens = {
         "random": list(canary_tokens(model.config.vocab_size)),
         "text": real_tokens(),
@@ -70,12 +76,13 @@ def _scored(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
     tokens = torch.tensor([ids], device=next(model.parameters()).device)
     with torch.no_grad():
         scores = model(input_ids=tokens, use_cache=False).logits[0, :-1].float()
-    return scores.log_softmax(-1).gather(1, tokens[0, 1:, None]).squeeze(1).cpu()
+    logprobs: torch.Tensor = scores.log_softmax(-1).gather(1, tokens[0, 1:, None]).squeeze(1)
+    return logprobs.cpu()
 
 
 def sampled(setting: Setting) -> Cases:
     """Rollouts by `generate` in bfloat16, and what the learner makes of their log-probs."""
-    shipped = load_policy(SHIPPED).to(setting.device, torch.bfloat16)
+    shipped = on_device(load_policy(SHIPPED), setting)
     prompt = real_tokens()[:64]
     yield "shipped", _learned(setting, shipped_rank(setting), shipped, prompt)
     layers = setting.size(9, 2)
@@ -92,7 +99,8 @@ def _learned(
     length = setting.size(512, 8)
     tokens = torch.tensor([prompt] * 4, device=setting.device)
     torch.manual_seed(0)
-    drawn = model.generate(
+    generating: Any = model
+    drawn = generating.generate(
         tokens,
         attention_mask=torch.ones_like(tokens),
         do_sample=True,
@@ -153,7 +161,9 @@ async def _beside_vllm(setting: Setting) -> Figures:
             ids = real_tokens()
             before = (await engine.logprobs(ids) - rank.logprobs(ids)).abs()
             params = SamplingParams(max_new_tokens=512, temperature=1.0, stop_token_ids=())
-            drawing = asyncio.create_task(engine.sample(ids[:64], params, session="one"))
+            drawing = asyncio.create_task(
+                engine.sample(ids[:64], params, session="one", prefix_key="")
+            )
             await asyncio.sleep(0.2)
             path = Path(folder) / "weights.safetensors"
             sent = rank.write_weights(path)

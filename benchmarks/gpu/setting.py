@@ -68,7 +68,7 @@ class Setting:
             head_dim=shape.head_dim,
             vocab_size=shape.vocab_size,
             num_hidden_layers=min(layers, shape.num_layers),
-            max_position_embeddings=shape.num_positions,
+            max_position_embeddings=shape.num_positions or 32_768,
             rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
             tie_word_embeddings=False,
         )

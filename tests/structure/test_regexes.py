@@ -44,6 +44,7 @@ MADE_AT_RUN_TIME: Mapping[str, tuple[str | bytes, ...]] = {
     "hillclimb/stats/trajectories/response.py: f'</{name}>'": ("</tool_call>",),
     "trainer/attempt/scratch.py: f'{re.escape(prefix)}(\\\\d+)-'": (r"vllm\-(\d+)-",),
     "trainer/rollouts/chat/parsing.py: f'</{name}>'": (),
+    "trainer/rollouts/styles/native/chat.py: f\"({'|'.join(map(re.escape, longest_first))})\"": (),
 }
 """Regexes that no module-level value has, with examples of what they are made to."""
 

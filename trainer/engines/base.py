@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -120,7 +120,7 @@ class Restartable(Protocol):
 class Sleeps(Protocol):
     """An engine that can leave its GPU to a learner."""
 
-    async def sleep(self, level: Literal[1, 2]) -> None:
+    async def sleep(self, level: int) -> None:
         """Complete the requests in flight, then give cache and weights back; new requests wait.
 
         Level 1 keeps the weights in the machine's memory, level 2 discards them.

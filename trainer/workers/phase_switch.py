@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from trainer.engines.base import Sleeps
 from trainer.errors import EngineError
@@ -37,7 +37,7 @@ class PhaseSwitch:
         learner: Parks,
         engines: Sequence[Sleeps],
         *,
-        level: Literal[1, 2],
+        level: int,
         limit_s: float = SYNC_LIMIT_S,
     ) -> None:
         """The engines are asleep; `level` is that of `engine.sleep_level`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -25,7 +25,7 @@ MAX_MISTAKES = 50
 """Mistakes that a response lists."""
 
 
-def parse_spec(body: bytes, accepted: Sequence[AcceptedPath] = ()) -> RunSpec:
+def parse_spec(body: bytes, accepted: Iterable[AcceptedPath] = ()) -> RunSpec:
     """Return the spec; raises Problem with one entry per mistake, or for invalid JSON.
 
     `accepted` are the paths that need no `experimental` on this installation.

@@ -61,11 +61,13 @@ def refused_features(
     """
     if spec.experimental:
         return ()
+    features = tuple(experimental_features(spec))
+    if not features:
+        # Most specs: the service need not look for evidence.
+        return ()
     evidence = (*spec.accepted, *accepted)
     return tuple(
-        feature
-        for feature in experimental_features(spec)
-        if not accepted_for(evidence, feature.path, feature.subject)
+        feature for feature in features if not accepted_for(evidence, feature.path, feature.subject)
     )
 
 

@@ -43,7 +43,7 @@ class EngineSpec(Section):
     data_parallel_size: Annotated[int, Field(ge=1, le=256)] = 1
     """Copies of the engine, each in its own process with its own GPUs. Rollouts of one task stay on
     one copy, the one with the fewest unfinished rollouts when the first of them begins."""
-    sleep_level: Literal[1, 2] = 1
+    sleep_level: Annotated[int, Field(ge=1, le=2)] = 1
     """With `placement.colocate`, what becomes of vLLM's weights while the learner has the GPUs: 1
     keeps them in the machine's memory, 2 discards them, since the next sync sends all of them."""
 

@@ -51,10 +51,12 @@ def on(*machines: Mapping[str, Any], **sections: Any) -> Callable[[], RunSpec]:
 REFUSED = {
     # One line changes once the trainer computes such models.
     "a mixture of experts": Refused(
-        on(H100, **model("Qwen/Qwen3-30B-A3B")), "mixture of experts", "use a dense model such as"
+        on(H100, **model("openai/gpt-oss-120b")), "mixture of experts", "Qwen3.5 (4B to 27B)"
     ),
     "hybrid attention": Refused(
-        on(H100, **model("Qwen/Qwen3.5-9B")), "linear attention", "use a dense model such as"
+        on(H100, **model("Qwen/Qwen3-Next-80B-A3B-Instruct")),
+        "linear attention",
+        "use a dense model such as",
     ),
     "images": Refused(
         on(H100, **model("Qwen/Qwen3-VL-8B-Instruct")), "only text is trained", "use a text model"

@@ -14,6 +14,7 @@ from hillclimb.spec.backend.backend import BackendSpec
 from hillclimb.spec.sections import RunKind
 from tests.api.fixtures.migrated import PROJECT
 from tests.api.fixtures.stage import Stage
+from tests.fixtures.migrated import Migrated
 
 BACKENDS = get_args(BackendSpec.model_fields["type"].annotation)
 
@@ -32,8 +33,10 @@ def test_every_kind_of_run_is_in_one_queue(stage: Stage, kind: str, backend: str
         assert session.query(Run.id).where(*where, is_waiting()).all() == [(run_id,)]
 
 
-def test_any_waiting_run_is_counted_in_the_index(stage: Stage) -> None:
+def test_any_waiting_run_is_counted_in_the_index(stage: Stage, emptied: Migrated) -> None:
     """The plan for any project, of which the database knows nothing, uses it too."""
+    # The rows of earlier tests are gone, but their pages count in the costs of each index.
+    emptied.admin.execute("REINDEX TABLE runs")
     where = Run.project_id == PROJECT, has_queue_class(QueueClass.RUNNER), is_waiting()
     query = select(func.count()).select_from(Run).where(*where)
     compiled = query.compile(dialect=dialect(), compile_kwargs={"render_postcompile": True})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pytest
 
@@ -49,7 +48,7 @@ class GpuEngine:
         self.gpu.take("cache", CACHE)
         self.is_awake.set()
 
-    async def sleep(self, level: Literal[1, 2]) -> None:
+    async def sleep(self, level: int) -> None:
         if self.hangs:
             await asyncio.Event().wait()
         if self.fails:
@@ -121,7 +120,7 @@ class Shared:
         self.engine, self.learner = GpuEngine(self.gpu), GpuLearner(self.gpu)
         self.inner = GpuSync(self.gpu, self.learner, self.engine)
 
-    async def started(self, *, level: Literal[1, 2] = 1, limit_s: float = 5.0) -> None:
+    async def started(self, *, level: int = 1, limit_s: float = 5.0) -> None:
         """As `trainer.workers.ray.workers` starts both."""
         self.engine.start()
         await self.engine.sleep(level)
@@ -136,7 +135,7 @@ class Shared:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-async def test_three_steps_fit_a_gpu_that_cannot_hold_both(level: Literal[1, 2]) -> None:
+async def test_three_steps_fit_a_gpu_that_cannot_hold_both(level: int) -> None:
     assert WEIGHTS + CACHE + MASTER + MOMENTS > ROOM
     shared = Shared()
     assert isinstance(shared.engine, Sleeps)

@@ -15,6 +15,7 @@ from api.clusters import store as clusters
 from api.runs import store
 from api.runs.status import RunStatus
 from api.scheduling import control
+from api.scheduling.outages import sweep_mark
 from api.scheduling.record import record_push
 from api.scheduling.rented import bootstrap, nodes
 from api.tables import Attempt, Base, Cluster, Run, RunEvent
@@ -115,6 +116,11 @@ class ClusterSimulation:
             driver.reconcile(self.context, run_id, must_be_due=True, clock=self.clock)
         for cluster_id in sweeps.clusters(self.context, now=self.now):
             reconciler.reconcile(self.context, self.clouds, cluster_id, clock=self.clock)
+
+    def mark_sweep(self) -> None:
+        """Say that the workers were there all the time: nothing is late after an outage."""
+        with self.context.database.transaction() as session:
+            sweep_mark.mark(session, now=self.now)
 
     def look_at_budgets(self) -> int:
         return spending.sweep(self.context, now=self.now)

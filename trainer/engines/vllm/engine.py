@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from vllm import SamplingParams as VllmSampling
@@ -296,7 +296,7 @@ class VllmEngine:
             await self._call(self._llm.resume_generation())
             self._is_settled.set()
 
-    async def sleep(self, level: Literal[1, 2]) -> None:
+    async def sleep(self, level: int) -> None:
         """See `Sleeps.sleep`."""
         await self._make_ready()
         self._is_settled.clear()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import ray
 import torch
@@ -197,7 +197,7 @@ class EngineActor:
         digests = await _chunk_loader(await self._engine()).finish_update(version)
         return Reply(digests, self._incarnation)
 
-    async def sleep(self, level: Literal[1, 2]) -> None:
+    async def sleep(self, level: int) -> None:
         """See `Sleeps.sleep`."""
         await _sleeper(await self._engine()).sleep(level)
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ray
 import torch
@@ -167,7 +167,7 @@ class RemoteEngine:
         """See `LoadsChunks.finish_update`."""
         return await self._digests_of(self._actor.finish_update.remote(version))
 
-    async def sleep(self, level: Literal[1, 2]) -> None:
+    async def sleep(self, level: int) -> None:
         """See `Sleeps.sleep`."""
         await _answer(self._actor.sleep.remote(level), EngineError)
 

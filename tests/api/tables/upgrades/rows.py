@@ -53,6 +53,10 @@ FACTS: Mapping[str, Any] = {
 """Of a version of a dataset, as the first revision's code stored them."""
 DONE = ReasonCode.COMPLETED.value
 VALUES: Mapping[str, Any] = {
+    "acceptances.observations": [],
+    "acceptances.paths": [],
+    "acceptances.target": "gpu",
+    "acceptances.versions": {},
     "api_keys.scopes": ["runs:read"],
     "attempts.end_code": DONE,
     "attempts.state": "ended",

@@ -21,7 +21,11 @@ from tests.fixtures.postgres import RunningPostgres
 
 READS = (Access.READ, Access.ADMIN, Access.OPERATOR)
 ENDLESS = "GET /v1/runs/{run_id}/events/stream"
-OF_NO_ROW = {"GET /v1/agent-keys/self", "GET /v1/presets/{name}"}
+OF_NO_ROW = {
+    "GET /v1/acceptance/{target}",
+    "GET /v1/agent-keys/self",
+    "GET /v1/presets/{name}",
+}
 NO_ARTIFACT, NO_DATASET = "artifact_not_found", "dataset_not_found"
 REFUSED = {
     "GET /v1/datasets/{name}/versions/{number}/diff": NO_DATASET,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from hillclimb.cli.commands import main
+from hillclimb.cli.commands import complete as complete_command_line
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.run_reference import RunReference
 from hillclimb.client.errors import RunUnknown
@@ -32,7 +32,7 @@ def test_every_argument_of_a_run_takes_its_name() -> None:
     """It takes the run's number in the experiment too."""
     plain = {
         path
-        for path, each in commands(main)
+        for path, each in commands(complete_command_line())
         for parameter in each.params
         if (parameter.metavar or "").strip("[]").startswith(("RUN", "A[@", "B[@"))
         and not isinstance(parameter.type, RunReference)

@@ -131,7 +131,10 @@ def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Pa
     config.write_text('{"model_type": "gemma3"}')
     refused = hc("plan", str(spec), "--model-config", str(config), *AT_ONCE)
     assert refused.exit_code == Exit.USAGE
-    assert "only qwen3, qwen2, llama are estimated" in refused.stderr
+    assert (
+        "only qwen3, qwen3_moe, qwen2, llama, qwen3_5_text, qwen3_5_moe_text are estimated"
+        in refused.stderr
+    )
 
 
 def test_a_preset_is_found_by_its_old_name_and_moved_to_a_cloud(hc: Invoke) -> None:

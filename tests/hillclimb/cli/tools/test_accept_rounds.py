@@ -17,7 +17,7 @@ from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.payloads.runs import RunPayload
-from hillclimb.stack.control import Connection
+from hillclimb.stack.state.connection import Connection
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import VERSIONS, Story
 

@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from benchmarks.envs.own_environment import PAGE, SERVES, commands, run_page
-from hillclimb.cli.commands import main
+from hillclimb.cli.commands import complete, main
 from hillclimb.client.spec_file import read_spec
 from hillclimb.spec.run import RunSpec
 from tests.hillclimb.cli.first_hour.own_stack import environment_in
@@ -123,7 +123,7 @@ def test_a_header_that_cannot_be_sent_is_a_sentence_without_its_value(
 def test_each_line_of_the_page_is_a_command_with_options_that_it_has(line: str) -> None:
     if line.startswith(SERVES):
         return
-    group: click.Command = main
+    group: click.Command = complete()
     context, words = None, shlex.split(line)
     while isinstance(group, click.Group):
         settings = {} if context else main.context_settings

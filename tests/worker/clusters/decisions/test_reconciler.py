@@ -64,9 +64,11 @@ def test_a_trainer_that_loads_a_large_model_is_not_late_within_the_hour(
     for seconds in (CLUSTER_STARTING_S - 40, 30):
         cluster_sim.clouds.pass_time(seconds)
         cluster_sim.beat(plan)
+        cluster_sim.mark_sweep()
         driver.reconcile(cluster_sim.context, run_id, clock=cluster_sim.clock)
         assert cluster_sim.beat(plan) is None
     cluster_sim.clouds.pass_time(20)
+    cluster_sim.mark_sweep()
     driver.reconcile(cluster_sim.context, run_id, clock=cluster_sim.clock)
     assert cluster_sim.beat(plan) == "kill"
 
