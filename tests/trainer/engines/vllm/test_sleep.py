@@ -25,6 +25,7 @@ from trainer.workers.phase_switch import PhaseSwitch, SwitchedSync
 pytestmark = [NEEDS_VLLM, pytest.mark.filterwarnings("ignore")]
 TOKENS = canary_tokens(2048)
 LENGTH = 256
+DEADLINE_S = 120.0
 
 
 class Parking(InlineLearner):
@@ -39,6 +40,11 @@ class Parking(InlineLearner):
 
 @pytest.mark.invariant("an engine that slept samples from the synced weights and from no old cache")
 async def test_a_step_of_colocation(tmp_path: Path) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await _take_a_step(tmp_path)
+
+
+async def _take_a_step(tmp_path: Path) -> None:
     model_dir = resolve_source("builtin:tiny-qwen3-a", tmp_path)
     learner = Parking(load_policy(model_dir))
     engine = start_vllm(
@@ -66,8 +72,8 @@ async def test_a_step_of_colocation(tmp_path: Path) -> None:
         await sync.sync()
         assert (await sample(100)).weight_versions == (0,) * 4
         running = asyncio.create_task(sample(120, 100))
-        while not engine._in_flight:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        while not engine._in_flight and not running.done():  # noqa: ASYNC110
+            await asyncio.sleep(0)
         await switch.to_learner()
         assert len((await running).token_ids) == 100, "it was completed before the engine slept"
         assert await engine._llm.is_sleeping()
