@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from pathlib import Path
@@ -22,6 +23,13 @@ from trainer.inputs.model.directory import load_config
 from trainer.weights.base import TimedSync
 from trainer.weights.digests import WeightDigests
 from trainer.weights.file_system import PREFIX, FileSystemSync
+
+BUILDS = "trainer.engines.vllm.builds"
+
+
+def _platform() -> Any:
+    """Return the platform that vLLM runs on."""
+    return importlib.import_module("vllm.platforms").current_platform
 
 
 class Starting:
@@ -77,8 +85,8 @@ async def test_what_needs_vllm_is_refused_without_it(
 
 @pytest.mark.long
 async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> None:
-    vllm = import_vllm()
-    if not vllm.current_platform.is_cpu():
+    import_vllm()
+    if not _platform().is_cpu():
         pytest.skip("a GPU build of vLLM has kernels for any head")
     run = ShortRun(tmp_path, engine={"type": "auto"}, schedule={"total_steps": 1})
     await run.train()
@@ -90,8 +98,8 @@ async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> 
 async def test_routes_to_replay_come_from_torch_where_vllm_returns_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    vllm = import_vllm()
-    if not vllm.current_platform.is_cpu():
+    import_vllm()
+    if not _platform().is_cpu():
         pytest.skip("a GPU build of vLLM returns them")
     # Heads of the tiny model are too small for its kernels, which is another reason.
     monkeypatch.setattr(choose, "why_not_vllm", lambda *_: None)
@@ -114,8 +122,8 @@ async def test_routes_to_replay_come_from_torch_where_vllm_returns_none(
 def test_an_adapter_beside_experts_is_not_sent_to_a_cpu_that_dies_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vllm = import_vllm()
-    if not vllm.current_platform.is_cpu():
+    import_vllm()
+    if not _platform().is_cpu():
         pytest.skip("a GPU build of vLLM serves it")
     # Heads of the tiny model are too small for its kernels, which is another reason.
     monkeypatch.setattr(choose, "why_not_vllm", lambda *_: None)
@@ -137,13 +145,15 @@ async def test_replay_for_a_model_without_experts_is_refused(tmp_path: Path) -> 
 
 @pytest.mark.invariant("vLLM's CPU build never leaves GPUs idle")
 def test_the_cpu_build_is_refused_beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    vllm = import_vllm()
-    if not vllm.current_platform.is_cpu():
+    import_vllm()
+    if not _platform().is_cpu():
         pytest.skip("this is no CPU build")
     config = Qwen3Config(head_dim=64)
-    assert vllm.why_not(config, "float32") is None
+    assert importlib.import_module(BUILDS).why_not(config, "float32") is None
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert "vLLM's CPU build, on a machine with GPUs" in vllm.why_not(config, "float32")
+    assert "vLLM's CPU build, on a machine with GPUs" in importlib.import_module(BUILDS).why_not(
+        config, "float32"
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,10 +167,12 @@ def test_the_cpu_build_is_refused_beside_gpus(monkeypatch: pytest.MonkeyPatch) -
 def test_linear_attention_that_a_cpu_build_would_die_of_is_refused(
     key_dim: int, dtype: str, sentence: str | None
 ) -> None:
-    vllm = import_vllm()
-    if not vllm.current_platform.is_cpu():
+    import_vllm()
+    if not _platform().is_cpu():
         pytest.skip("this is no CPU build")
-    refusal = vllm.why_not(Qwen3_5TextConfig(head_dim=64, linear_key_head_dim=key_dim), dtype)
+    refusal = importlib.import_module(BUILDS).why_not(
+        Qwen3_5TextConfig(head_dim=64, linear_key_head_dim=key_dim), dtype
+    )
     assert (refusal is None) is (sentence is None)
     assert re.search(sentence or "", refusal or "")
 
@@ -178,7 +190,7 @@ async def test_every_key_reaches_vllm(tmp_path: Path, monkeypatch: pytest.Monkey
     vllm = import_vllm()
     starting = Starting()
     monkeypatch.setattr(vllm, "VllmEngine", starting)
-    monkeypatch.setattr("trainer.engines.vllm.builds.why_not", lambda *_: None)
+    monkeypatch.setattr(f"{BUILDS}.why_not", lambda *_: None)
     engine = {
         "type": "vllm",
         "dtype": "bfloat16",
@@ -207,7 +219,7 @@ async def test_weights_pass_through_the_chosen_place(
 ) -> None:
     vllm = import_vllm()
     monkeypatch.setattr(vllm, "VllmEngine", TakesAnyFile)
-    monkeypatch.setattr("trainer.engines.vllm.builds.why_not", lambda *_: None)
+    monkeypatch.setattr(f"{BUILDS}.why_not", lambda *_: None)
     run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})
     timed = run.build()._parts.workers.weights
     run.journal.abandon()
@@ -225,7 +237,7 @@ async def test_weights_pass_through_the_chosen_place(
 async def test_a_cache_for_gpus_is_refused_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: object
 ) -> None:
-    monkeypatch.setattr(choose, "why_not_vllm", lambda _config: None)
+    monkeypatch.setattr(choose, "why_not_vllm", lambda *_: None)
     engine = {"type": "vllm", "dtype": "bfloat16", setting: value}
     run = ShortRun(tmp_path, engine=engine, experimental=True)
     with pytest.raises(SpecError, match=f"engine.{setting} {value} needs a GPU"):

@@ -104,7 +104,7 @@ async def fails_in_an_update(engine: VllmEngine, chunk: WeightChunk, way: type[C
     """What cannot be taken is an error, and so is a process that dies while it takes."""
     await engine.start_update()
     if way is IpcSync:
-        with pytest.raises(EngineError, match="did not load the weights"):
+        with pytest.raises(EngineError, match="did not change its weights"):
             await engine.load_chunk(chunk, b"not a tensor")
         return
     waiting = asyncio.create_task(engine.load_chunk(chunk, None))
