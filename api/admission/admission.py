@@ -71,8 +71,8 @@ class Admission:
     def accepted(self) -> Iterator[AcceptedPath]:
         """Yield the paths that need no `experimental` here; the database is asked at the first."""
         with self.database.transaction() as session:
-            found = accepted_paths(session)
-        yield from found
+            paths = accepted_paths(session)
+        yield from paths
 
     def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
         """Store a queued run; a repeated `request` returns the first response.
