@@ -102,6 +102,7 @@ def path_of(row: str, tag: str) -> str:
     return path + QUERIES.get(row, "").format(tag=tag)
 
 
+@pytest.mark.invariant("rows of every released schema are readable after the upgrade")
 @pytest.mark.parametrize(
     "revision",
     [
