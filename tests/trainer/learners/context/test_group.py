@@ -29,6 +29,9 @@ from trainer.errors import SpecError
 from trainer.learners.context.group import context_group
 from trainer.learners.model.policy import refuse_indivisible
 
+# Whichever comes first waits for the processes of all.
+pytestmark = pytest.mark.invariant("ranks that share sequences compute what one computes alone")
+
 GROUPS = [(world.num_ranks, size) for world in WORLDS for size in world.sizes]
 """Ranks, and how many of them share a sequence: 2 of 2, 4 of 4, and two pairs beside each other."""
 
@@ -73,7 +76,6 @@ def gap(first: Path, second: Path) -> float:
     return max(float((a[name] - b[name]).abs().max()) for name in a)
 
 
-@pytest.mark.invariant("ranks that share sequences compute what one computes alone")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("ranks", "size"), GROUPS)
 def test_logprobs_loss_and_gradients_are_those_of_one_rank(

@@ -32,6 +32,9 @@ from trainer.errors import CheckpointError
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 
+# Whichever comes first waits for the processes of all.
+pytestmark = pytest.mark.invariant("one rank and two end at the same weights")
+
 SPENT = (
     "timing/fwd_logprobs_values_reward",
     "policy/tokens_per_second",
@@ -79,7 +82,6 @@ def distance(path: Path, first: str, second: str) -> float:
     return float((sum((a[n] - b[n]).square().sum() for n in a) / total).sqrt())
 
 
-@pytest.mark.invariant("one rank and two end at the same weights")
 def test_twenty_recorded_batches_give_one_and_two_ranks_the_same_weights(played: Path) -> None:
     assert distance(played, "one", "weights") < 1e-5
     _, expected = torch.load(played / "one.pt")
