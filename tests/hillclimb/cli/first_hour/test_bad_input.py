@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from hillclimb.cli.commands import main
+from hillclimb.cli.commands import complete
 from hillclimb.cli.terminal.exits import Exit
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
@@ -144,7 +144,7 @@ def test_an_empty_list_is_a_sentence_with_the_next_command(
     listed = hc(*words.split())
     assert listed.exit_code == Exit.OK
     assert teaches in listed.stdout
-    group, command = main, teaches.split()[1:]
+    group, command = complete(), teaches.split()[1:]
     while isinstance(group, click.Group) and command and not command[0].isupper():
         group = group.commands[command.pop(0)]  # type: ignore[assignment]
 
