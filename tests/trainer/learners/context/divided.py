@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from tests.trainer.fixtures.families import family_model
-from tests.trainer.fixtures.forked import CONTEXT
+from tests.trainer.fixtures.forked import run_ranks
 from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
 from trainer.algo.sequences import Batch
@@ -153,20 +151,7 @@ def _routed(batch: Batch, rank: LearnerRank) -> Batch:
 def run(world: World, directory: Path) -> None:
     """Let the processes play, and return when all have ended well."""
     directory.mkdir()
-    arguments = (world, str(directory))
-    context = mp.start_processes(
-        _play, args=arguments, nprocs=world.num_ranks, join=False,
-        start_method=CONTEXT.get_start_method(),
-    )  # fmt: skip
-    ends = time.monotonic() + DEADLINE_S
-    try:
-        while not context.join(timeout=max(ends - time.monotonic(), 0.0)):
-            if time.monotonic() > ends:
-                raise TimeoutError(f"the ranks took more than {DEADLINE_S:g} s")
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.kill()
+    run_ranks(_play, (world, str(directory)), size=world.num_ranks, deadline_s=DEADLINE_S)
 
 
 def _play(index: int, world: World, directory: str) -> None:

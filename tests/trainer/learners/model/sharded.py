@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import torch
-import torch.multiprocessing as mp
 
 from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
-from tests.trainer.fixtures.forked import CONTEXT
+from tests.trainer.fixtures.forked import run_ranks
 from tests.trainer.fixtures.tiny import tiny_model
 from tests.trainer.learners.recorded import batch, sequence
 from trainer.algo.sequences import Batch
@@ -46,24 +44,9 @@ def learn(path: Path, name: str, world: RankGroup | None = None) -> None:
         (path / f"{name}.json").write_text(json.dumps(found))
 
 
-def run_ranks(path: Path, size: int) -> None:
+def learn_together(path: Path, size: int) -> None:
     """Let processes learn together, and return when all have ended well."""
-    context = mp.start_processes(
-        _learn,
-        args=(size, str(path)),
-        nprocs=size,
-        join=False,
-        start_method=CONTEXT.get_start_method(),
-    )
-    ends = time.monotonic() + DEADLINE_S
-    try:
-        while not context.join(timeout=max(ends - time.monotonic(), 0.0)):
-            if time.monotonic() > ends:
-                raise TimeoutError(f"the ranks took more than {DEADLINE_S:g} s")
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.kill()
+    run_ranks(_learn, (size, str(path)), size=size, deadline_s=DEADLINE_S)
 
 
 def _learn(index: int, size: int, directory: str) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from safetensors.torch import load_file
 
 from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from tests.trainer.fixtures.families import VOCAB, family_model
-from tests.trainer.fixtures.forked import CONTEXT
+from tests.trainer.fixtures.forked import run_ranks
 from tests.trainer.fixtures.tiny import reference_logprobs
 from trainer.algo.loss.action_tokens import ActionTokens
 from trainer.algo.sequences import Batch, TrainingSequence
@@ -245,21 +243,7 @@ def _play(index: int, directory: str) -> None:
 
 @pytest.mark.invariant("one rank and two learn the same from a hybrid's states")
 def test_two_ranks_learn_what_one_does_and_one_goes_on_from_both(tmp_path: Path) -> None:
-    context = mp.start_processes(
-        _play,
-        args=(str(tmp_path),),
-        nprocs=2,
-        join=False,
-        start_method=CONTEXT.get_start_method(),
-    )
-    ends = time.monotonic() + DEADLINE_S
-    try:
-        while not context.join(timeout=max(ends - time.monotonic(), 0.0)):
-            assert time.monotonic() < ends, "the ranks took too long"
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.kill()
+    run_ranks(_play, (str(tmp_path),), size=2, deadline_s=DEADLINE_S)
     one = new_rank()
     norms = [one.step(batch(step))["policy/grad_norm"] for step in range(3)]
     assert json.loads((tmp_path / "norms.json").read_text()) == pytest.approx(norms, rel=1e-5)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.trainer.learners.model.sharded import learn, run_ranks
+from tests.trainer.learners.model.sharded import learn, learn_together
 
 SPENT = ("policy/tokens_per_second", "policy/peak_memory_gib", "policy/flops")
 """Figures of what a step cost: a prompt is computed once per rank that has rollouts of it."""
@@ -28,7 +28,7 @@ def test_ranks_with_shards_of_unequal_size_learn_and_send_what_one_does(
     tmp_path: Path, size: int
 ) -> None:
     learn(tmp_path, "of_1")
-    run_ranks(tmp_path, size)
+    learn_together(tmp_path, size)
     one, several = (load_file(tmp_path / f"of_{each}.safetensors") for each in (1, size))
     assert one.keys() == several.keys()
     assert distance(one, several) < 1e-5

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as mp
 from safetensors.torch import load_file
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
-from tests.trainer.fixtures.forked import CONTEXT
+from tests.trainer.fixtures.forked import run_ranks
 from tests.trainer.fixtures.tiny import tiny_model
 from tests.trainer.learners.packing.credited import (
     ALGORITHM,
@@ -77,20 +75,11 @@ def by_hand(sequences: tuple[TrainingSequence, ...]) -> float:
 @pytest.mark.invariant("what a loss alone knows of trains on one rank as on two")
 def test_one_rank_and_two_take_the_step_that_the_formula_says(tmp_path: Path) -> None:
     alone = learn(tmp_path / "one.safetensors")
-    context = mp.start_processes(
-        _play,
-        args=(str(tmp_path),),
-        nprocs=2,
-        join=False,
-        start_method=CONTEXT.get_start_method(),
-    )
+    run_ranks(_play, (str(tmp_path),), size=2, deadline_s=DEADLINE_S)
     with registered():
         (sequences,) = a_batch().mini_batches
     assert alone["policy/policy_loss"] == pytest.approx(by_hand(sequences), rel=1e-5)
     assert alone["policy/grad_norm"] > 0.1
-    ends = time.monotonic() + DEADLINE_S
-    while not context.join(timeout=max(ends - time.monotonic(), 0.0)):
-        assert time.monotonic() < ends, "the ranks took too long"
     together = json.loads((tmp_path / "two.json").read_text())
     assert together["policy/policy_loss"] == pytest.approx(alone["policy/policy_loss"], rel=1e-5)
     one, two = (load_file(tmp_path / f"{name}.safetensors") for name in ("one", "two"))

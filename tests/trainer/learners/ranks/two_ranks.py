@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.multiprocessing as mp
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from tests.trainer.fixtures.families import family_model
-from tests.trainer.fixtures.forked import CONTEXT
+from tests.trainer.fixtures.forked import run_ranks
 from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
 from tests.trainer.learners.update.test_moments import learner
@@ -58,19 +56,7 @@ DEADLINE_S = 120.0
 
 def run_two_ranks(directory: Path) -> None:
     """Let two processes play, and return when both have ended well."""
-    context = mp.start_processes(
-        _play, args=(str(directory),), nprocs=2, join=False, start_method=CONTEXT.get_start_method()
-    )
-    ends = time.monotonic() + DEADLINE_S
-    try:
-        # join() returns whenever one of them has ended.
-        while not context.join(timeout=max(ends - time.monotonic(), 0.0)):
-            if time.monotonic() > ends:
-                raise TimeoutError(f"the ranks took more than {DEADLINE_S:g} s")
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.kill()
+    run_ranks(_play, (str(directory),), size=2, deadline_s=DEADLINE_S)
 
 
 def new_rank(world: RankGroup | None = None, options: LearnerOptions = OPTIONS) -> LearnerRank:
