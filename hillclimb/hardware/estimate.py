@@ -19,7 +19,7 @@ from hillclimb.hardware.model.context_length import why_too_long
 from hillclimb.hardware.model.context_parallel import why_indivisible_context
 from hillclimb.hardware.model.defaults import why_unsuited
 from hillclimb.hardware.model.experts import why_not_adapted
-from hillclimb.hardware.model.linear_attention import why_not_linear
+from hillclimb.hardware.model.linear_attention import NO_SHARED_SEQUENCES, why_not_linear
 from hillclimb.hardware.model.published import shape_of
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
@@ -241,10 +241,13 @@ class _Working:
         return why_not_adapted(lora.target_modules)
 
     def _why_indivisible_context(self) -> str | None:
-        if not self._learns:
+        size = self.spec.learner.context_parallel_size
+        if not self._learns or size == 1:
             return None
+        if self.shape.linear is not None:
+            return NO_SHARED_SEQUENCES
         return why_indivisible_context(
-            self.spec.learner.context_parallel_size,
+            size,
             self.shape.num_heads,
             self.shape.num_kv_heads,
         )

@@ -10,6 +10,11 @@ NO_ADAPTERS = (
     " auto, which sends the merged weights"
 )
 
+NO_SHARED_SEQUENCES = (
+    "learner.context_parallel_size is above 1, and ranks cannot share a sequence in layers of linear"
+    " attention, whose state goes from token to token: set it to 1"
+)
+
 
 def why_not_linear(spec: RunSpec, shape: ModelShape) -> str | None:
     """Return why a model's linear attention keeps the run from being trained, or None."""

@@ -58,6 +58,17 @@ REFUSED = {
         "linear attention",
         "use a dense model such as",
     ),
+    "a hybrid whose ranks share sequences": Refused(
+        on(
+            H100,
+            **model("Qwen/Qwen3.5-9B"),
+            engine={"data_parallel_size": 4},
+            placement={"learner_ranks": 4},
+            learner={"context_parallel_size": 2},
+        ),
+        "in layers of linear attention",
+        "set it to 1",
+    ),
     "images": Refused(
         on(H100, **model("Qwen/Qwen3-VL-8B-Instruct")), "only text is trained", "use a text model"
     ),

@@ -75,6 +75,10 @@ def test_qwen3_5_passes_the_plan_and_its_adapters_are_sent_merged() -> None:
     spec["model"] = {"source": f"hf:Qwen/Qwen3.5-9B@{COMMIT}"}
     plan = hardware_plan(RunSpec.model_validate(spec))
     assert plan is not None
+    assert "token to token: set it to 1" in (plan.refusal or "")
+    spec["learner"] |= {"context_parallel_size": 1, "max_micro_tokens": 65_536, "cpu_offload": True}
+    plan = hardware_plan(RunSpec.model_validate(spec))
+    assert plan is not None
     assert plan.refusal is None
     spec["learner"] |= {"lora": {"rank": 16}, "cpu_offload": False}
     spec["engine"]["weight_transport"] = "lora"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from hillclimb.hardware.model.context_parallel import why_indivisible_context
+from hillclimb.hardware.model.linear_attention import NO_SHARED_SEQUENCES
 from trainer.errors import SpecError
 from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
 from trainer.inputs.model.families.registry import check_supported, experts_of, family_of
@@ -125,10 +126,7 @@ def refuse_indivisible(config: CausalLMConfig, size: int) -> None:
         SpecError: a sentence that names what to change.
     """
     if size > 1 and family_of(config).has_linear_attention:
-        raise SpecError(
-            "learner.context_parallel_size is 1 for models with linear attention: the state of"
-            " such a layer goes from token to token, and ranks cannot share the tokens"
-        )
+        raise SpecError(NO_SHARED_SEQUENCES)
     heads: int = config.num_attention_heads
     reason = why_indivisible_context(size, heads, config.num_key_value_heads or heads)
     if reason is not None:

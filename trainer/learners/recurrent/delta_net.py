@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from trainer.errors import SpecError
 from trainer.inputs.model.families.delta_rule import DeltaInputs
 from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.packing.packing import PrefixGroup
@@ -70,21 +69,12 @@ def _forward(
     attention_mask: object = None,
     *,
     recurrent_layout: RecurrentLayout | None = None,
-    context_group: object = None,
     **unused: object,
 ) -> torch.Tensor:
     """Compute the layer's output, [1, N, D]; without a layout the stream is one sequence.
 
     The signature is that of transformers' `Qwen3_5GatedDeltaNet`.
-
-    Raises:
-        SpecError: ranks share the stream: states are not passed on between them.
     """
-    if context_group is not None:
-        raise SpecError(
-            "models with linear attention are not trained with context parallelism, in which ranks"
-            " would have to pass on the states of a sequence: let each rank have whole sequences"
-        )
     del cache_params, attention_mask, unused
     x_ND = hidden_states[0]
     if recurrent_layout is None:
