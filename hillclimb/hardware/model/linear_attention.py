@@ -11,8 +11,8 @@ NO_ADAPTERS = (
 )
 
 NO_SHARED_SEQUENCES = (
-    "learner.context_parallel_size is above 1, and ranks cannot share a sequence in layers of linear"
-    " attention, whose state goes from token to token: set it to 1"
+    "learner.context_parallel_size is above 1, and ranks cannot share a sequence in layers of"
+    " linear attention, whose state goes from token to token: set it to 1"
 )
 
 

@@ -8,7 +8,7 @@ from hillclimb.hardware.memory.routes import routes_bytes
 from hillclimb.hardware.model.experts import ATTENTION
 from hillclimb.hardware.model.published import KNOWN, shape_of
 from hillclimb.hardware.model.unsupported import why_unsupported
-from hillclimb.hardware.plan import hardware_plan
+from hillclimb.hardware.plan import HardwarePlan, hardware_plan
 from hillclimb.hardware.presets.presets import preset
 from hillclimb.spec.run import RunSpec
 
@@ -104,3 +104,23 @@ def test_routes_to_replay_are_bounded_before_anything_is_rented() -> None:
     plan = hardware_plan(RunSpec.model_validate(spec))
     assert plan is not None
     assert plan.refusal is None
+
+
+def test_experts_are_loaded_whole_by_each_rank_and_counted_so() -> None:
+    """Their files have a tensor for each expert, of which no rank reads its rows alone."""
+    dense, sparse = (
+        hardware_plan(RunSpec.model_validate(preset(name).spec))
+        for name in ("qwen3-8b-8xh100", "qwen3-30b-a3b-8xh100")
+    )
+    assert dense is not None
+    assert sparse is not None
+    loading = "whole models, one a rank"
+    assert not any(loading in line for line in _lines(dense))
+    (line,) = [line for line in _lines(sparse) if loading in line]
+    assert "4 ranks x 4 B x 30.53e9 parameters" in line or "4 ranks x 6 B x 30.53e9" in line
+
+
+def _lines(plan: HardwarePlan) -> tuple[str, ...]:
+    estimate = plan.candidates[0].estimate
+    assert estimate is not None
+    return tuple(estimate.lines)

@@ -155,7 +155,7 @@ def test_heads_that_do_not_divide_are_refused_with_sizes_that_do() -> None:
         refuse_indivisible(config, size)
     with pytest.raises(SpecError, match=r"size 3 does not divide .* use one of 1, 2, 4"):
         refuse_indivisible(config, 3)
-    with pytest.raises(SpecError, match="linear attention, whose state .* set it to 1"):
+    with pytest.raises(SpecError, match=r"linear attention, whose state .* set it to 1"):
         refuse_indivisible(family_model("qwen3_5_text").config, 2)
     with pytest.raises(SpecError, match=r"learner_ranks 1 is no multiple of it"):
         context_group(torch.device("cpu"), 1, 2)
