@@ -21,6 +21,7 @@ from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.errors import SpecError
 from trainer.inputs.model.families.delta_rule import DeltaInputs, delta_rule, delta_step
 from trainer.inputs.model.families.family import CausalLM
+from trainer.learners.context.group import ContextGroup
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.model.sharding import RankGroup, Ranks, named_parameters, shard
@@ -189,10 +190,10 @@ def test_what_a_state_forgets_is_computed_and_sent_in_float32_beside_bfloat16() 
 
 
 def test_ranks_that_share_a_stream_are_refused_with_a_sentence() -> None:
-    model = hybrid()
-    PolicyModule(model, chunk_tokens=64)
-    with pytest.raises(SpecError, match="let each rank have whole sequences"):
-        model.model(input_ids=torch.tensor([ids(8, seed=1)]), use_cache=False, context_group=1)
+    # Refused before any of them speaks to another.
+    group = ContextGroup(rank=0, size=2, processes=None)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="token to token: set it to 1"):
+        PolicyModule(hybrid(), chunk_tokens=64, context_group=group)
 
 
 def test_on_a_gpu_the_kernels_are_asked_for_by_name() -> None:
