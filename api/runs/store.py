@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Integer, exists, func, select, text, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Integer, Select, exists, func, select, text, tuple_
+from sqlalchemy.orm import Session, defer
 
 from api.runs.deadlines import RECHECK_S
 from api.runs.errors import AttemptNotFound, RunDeleted, RunImported, RunNotFound
@@ -97,11 +97,28 @@ def list_runs(
     session: Session, project_id: str, filters: RunFilters, *, after: Position | None, limit: int
 ) -> Sequence[Run]:
     """Return up to `limit` runs, newest first, that come after the position."""
+    return session.scalars(_listed(project_id, filters, after, limit)).all()
+
+
+def list_without_specs(
+    session: Session, project_id: str, filters: RunFilters, *, after: Position | None, limit: int
+) -> Sequence[tuple[Run, str]]:
+    """Return the same with the kind of each; their specs stay in the database.
+
+    To parse the specs of fifty runs takes a quarter of the CPU time of a list.
+    """
+    query = _listed(project_id, filters, after, limit).options(defer(Run.spec, raiseload=True))
+    rows = session.execute(query.add_columns(Run.spec["kind"].astext))
+    return [(run, kind) for run, kind in rows]
+
+
+def _listed(
+    project_id: str, filters: RunFilters, after: Position | None, limit: int
+) -> Select[Run]:
     query = select(Run).where(Run.project_id == project_id, *_conditions(filters))
     if after is not None:
         query = query.where(tuple_(Run.created_at, Run.id) < after)
-    query = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(limit)
-    return session.scalars(query).all()
+    return query.order_by(Run.created_at.desc(), Run.id.desc()).limit(limit)
 
 
 def _conditions(filters: RunFilters) -> Iterator[ColumnElement[bool]]:

@@ -32,7 +32,12 @@ _NOTHING_YET = {"cost": None, "result": None, "conclusion": None}
 
 def summarise_run(run: Run, result: EvalFigures | None = None) -> RunSummary:
     """Return the summary of a run, for lists; with a result if one was computed."""
-    return RunSummary.model_validate({**_facts(run), "result": result})
+    return RunSummary.model_validate({**_facts(run, run.spec["kind"]), "result": result})
+
+
+def summarise_without_spec(run: Run, kind: str) -> RunSummary:
+    """Return the summary of a run whose spec was not read."""
+    return RunSummary.model_validate({**_facts(run, kind), "result": None})
 
 
 def describe_run(session: Session, run: Run) -> RunPayload:
@@ -41,13 +46,13 @@ def describe_run(session: Session, run: Run) -> RunPayload:
     more["removed"] = _removed(run)
     if run.attempt == 0 and run.origin is None:
         # Before the first attempt there is nothing else to read.
-        return RunPayload.model_validate(_facts(run) | more | _NOTHING_YET)
+        return RunPayload.model_validate(_facts(run, run.spec["kind"]) | more | _NOTHING_YET)
     attempts: list[Attempt] = list(store.list_attempts(session, run.id))
     cost = forecast_of_run(session, run, now=utc_now())
     result = result_of_run(session, run)
     outcome = {"result": result, "conclusion": conclusion_of_run(session, run, result)}
     more |= {"attempts": attempts, "cost": cost}
-    return RunPayload.model_validate({**_facts(run), **more, **outcome})
+    return RunPayload.model_validate({**_facts(run, run.spec["kind"]), **more, **outcome})
 
 
 def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
@@ -71,7 +76,7 @@ def run_as_json(session: Session, run: Run) -> dict[str, Any]:
     return describe_run(session, run).model_dump(mode="json")
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: Run, kind: str) -> dict[str, Any]:
     facts = {name: getattr(run, name) for name in RunSummary.model_fields if hasattr(run, name)}
     reason = end_reason(run.end_code, run.end_message) if run.end_code else None
     progress = ProgressPayload(
@@ -80,7 +85,6 @@ def _facts(run: Run) -> dict[str, Any]:
         eta_s=run.progress_eta_s,
         phase=run.progress_phase,
     )
-    kind = run.spec["kind"]
     return {**facts, "kind": kind, "end_reason": reason, "progress": progress}
 
 

@@ -12,7 +12,7 @@ from api.admission.refusals.tenancy import TenancyRules
 from api.clusters.secrets import node_secrets
 from api.http.oidc.provider import OidcClient, Provider
 from api.http.payloads.runs import run_as_json
-from api.http.requests.thread_pools import DatasetPools
+from api.http.requests.thread_pools import DatasetPools, RunPools
 from api.notices.slack.web_api import SlackApi
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.settings import Settings
@@ -37,6 +37,7 @@ class Services:
     task_queue: TaskQueue
     store: BlobStore
     dataset_pools: DatasetPools
+    run_pools: RunPools = field(default_factory=RunPools)
     provider: Provider | None = None
     """The provider of identities; null where people sign in with keys and codes alone."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

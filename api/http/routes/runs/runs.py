@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Header, Path, Query, Response
 from fastapi.responses import JSONResponse
 
-from api.admission.admission import Admitted
+from api.admission.admission import Admission, Admitted
 from api.admission.deletion.runs import delete_run
 from api.admission.lineage.fork import ForkRequest
 from api.admission.refusals.acceptance.errors import PathNotAccepted
 from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
 from api.http.document.openapi import json_body
-from api.http.payloads.runs import describe_plan, describe_run, summarise_run
+from api.http.payloads.runs import (
+    describe_plan,
+    describe_run,
+    summarise_run,
+    summarise_without_spec,
+)
 from api.http.problems import INVALID, INVALID_SPEC, KINDS, MALFORMED, TOO_LARGE, documented
 from api.http.requests.bodies import parse_body, parse_spec
 from api.http.requests.context import (
@@ -51,8 +57,8 @@ from api.runs.store import RunFilters
 from api.scheduling import control
 from api.tables.access.errors import QuotaExceeded
 from api.tables.access.grants.charging import GrantExhausted
-from api.tables.access.idempotency import IdempotencyKeyReused
-from api.tables.access.identity import NotAllowed, NotAuthenticated
+from api.tables.access.idempotency import IdempotencyKeyReused, RequestKey
+from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from api.tables.access.secrets.errors import SecretMissing, SecretNotForHost
 from hillclimb.protocol.payloads.runs import (
     DeletedRunPayload,
@@ -144,7 +150,7 @@ Filters = Annotated[RunFilters, Depends(read_filters)]
     responses={**documented(*SPEC_PROBLEMS, KINDS[GrantExhausted], KINDS[IdempotencyKeyReused])},
     openapi_extra=json_body("RunSpec"),
 )
-def create_run(
+async def create_run(
     services: ServicesDep,
     caller: Writer,
     body: RawBody,
@@ -153,9 +159,14 @@ def create_run(
 ) -> Response:
     """Store the run and queue it; it starts when a runner has a free slot."""
     request = request_key(caller, "/v1/runs", idempotency_key, body)
-    admission = services.admission
-    admitted = admission.submit(parse_spec(body, admission.accepted()), caller, request)
-    return _answer(services, admitted, background)
+    submit = partial(_submit, services.admission, body, caller, request)
+    return _answer(services, await services.run_pools.submissions.run(submit), background)
+
+
+def _submit(
+    admission: Admission, body: bytes, caller: Principal, request: RequestKey | None
+) -> Admitted:
+    return admission.submit(parse_spec(body, admission.accepted()), caller, request)
 
 
 @router.post(
@@ -182,7 +193,7 @@ def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayloa
     summary="List runs, newest first",
     responses={**documented(KINDS[CursorRejected])},
 )
-def list_runs(
+async def list_runs(
     services: ServicesDep,
     caller: Reader,
     filters: Filters,
@@ -197,7 +208,8 @@ def list_runs(
     if results:
         limit = min(limit, MAX_RESULTS)
     page = (cursor, limit)
-    return _page(services, caller.project_id, filters, page, with_results=results)
+    read = partial(_page, services, caller.project_id, filters, page, with_results=results)
+    return await services.run_pools.lists.run(read)
 
 
 @router.get(
@@ -339,12 +351,19 @@ def _page(
         moment, run_id = read_cursor(cursor, scope, secret=services.cursor_secret)
         after = (datetime.fromisoformat(moment), run_id)
     with services.database.transaction() as session:
-        runs = store.list_runs(session, project_id, filters, after=after, limit=limit + 1)
-        page, has_more = runs[:limit], len(runs) > limit
-        results = [result_of_run(session, run) if with_results else None for run in page]
-    position = [page[-1].created_at.isoformat(), page[-1].id] if has_more else None
+        if with_results:
+            runs = store.list_runs(session, project_id, filters, after=after, limit=limit + 1)
+            summaries = [summarise_run(run, result_of_run(session, run)) for run in runs[:limit]]
+        else:
+            rows = store.list_without_specs(
+                session, project_id, filters, after=after, limit=limit + 1
+            )
+            summaries = [summarise_without_spec(*row) for row in rows[:limit]]
+    position = None
+    if has_more := len(runs if with_results else rows) > limit:
+        position = [summaries[-1].created_at.isoformat(), summaries[-1].id]
     return RunList(
-        data=[summarise_run(*pair) for pair in zip(page, results, strict=True)],
+        data=summaries,
         has_more=has_more,
         next_cursor=sign_cursor(position, scope, secret=services.cursor_secret)
         if position
