@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.varlen import varlen_attn
 
 from benchmarks.gpu.setting import Setting, synchronize
 from trainer.learners.model.attention import prefix_group_attention
-from trainer.learners.model.varlen import VarlenLayout, has_varlen
+from trainer.learners.model.kernels import flash4, varlen
+from trainer.learners.model.kernels.varlen import Kernel, VarlenLayout, has_varlen
 from trainer.learners.packing.packing import PrefixGroup
 
 Stream = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -24,6 +26,8 @@ class Way:
 
     name: str
     in_one_call: bool = False
+    kernel: Kernel = varlen_attn
+    """Of the one call."""
     backend: SDPBackend | None = None
     """The one that torch may use for scaled dot products; None: whichever it chooses."""
 
@@ -49,6 +53,11 @@ def ways(device: str) -> tuple[Way, ...]:
         return (per_branch,)
     return (
         Way("one_call", in_one_call=True),
+        *(
+            (Way("one_call_flash4", in_one_call=True, kernel=flash4.attend),)
+            if flash4.is_there()
+            else ()
+        ),
         Way("per_branch_flash", backend=SDPBackend.FLASH_ATTENTION),
         Way("per_branch_cudnn", backend=SDPBackend.CUDNN_ATTENTION),
     )
@@ -69,12 +78,14 @@ def stream(setting: Setting, num_tokens: int, dtype: torch.dtype) -> Stream:
 
 def attend(setting: Setting, groups: Groups, parts: Stream, way: Way) -> torch.Tensor:
     """Compute the output [1, N, Q, H]."""
-    layout = VarlenLayout.of(groups, torch.device(setting.device)) if way.in_one_call else None
+    scaling = setting.shape.head_dim**-0.5
+    if way.in_one_call:
+        layout = VarlenLayout.of(groups, torch.device(setting.device), way.kernel)
+        return varlen.attend(parts, layout, scaling)
     with way.chosen():
         output, _ = prefix_group_attention(
-            torch.nn.Identity(), *parts, None,
-            scaling=setting.shape.head_dim**-0.5, prefix_groups=groups, varlen_layout=layout,
-        )  # fmt: skip
+            torch.nn.Identity(), *parts, None, scaling=scaling, prefix_groups=groups
+        )
     return output
 
 

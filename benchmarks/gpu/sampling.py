@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, Qwen3ForCausalLM
+from transformers import AutoTokenizer
 
 from benchmarks.gpu.setting import Cases, Check, Figures, Setting
 from hillclimb.hardware.model.shipped import assets_dir
@@ -23,6 +23,7 @@ from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.engines.canary import BFLOAT16_TOLERANCE, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
 from trainer.inputs.model.directory import load_policy
+from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.model.sharding import RankGroup
 from trainer.learners.rank import LearnerRank
@@ -92,9 +93,7 @@ def sampled(setting: Setting) -> Cases:
     yield "random", _learned(setting, rank, random_model, ids)
 
 
-def _learned(
-    setting: Setting, rank: LearnerRank, model: Qwen3ForCausalLM, prompt: list[int]
-) -> Figures:
+def _learned(setting: Setting, rank: LearnerRank, model: CausalLM, prompt: list[int]) -> Figures:
     """Draw four rollouts, take a step on them, and return the figures of the mismatch."""
     length = setting.size(512, 8)
     tokens = torch.tensor([prompt] * 4, device=setting.device)

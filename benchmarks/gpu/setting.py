@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from hillclimb.hardware.model.published import KNOWN
 from hillclimb.hardware.model.shapes import ModelShape
@@ -17,7 +16,10 @@ from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
 from hillclimb.spec.training.model import ModelSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.learners.accounted import config_of
 from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
+from trainer.inputs.model.families.registry import family_of
 from trainer.inputs.model.rope import apply_rope
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.model.sharding import RankGroup
@@ -28,50 +30,64 @@ Figures = dict[str, Any]
 Cases = Iterator[tuple[str, Figures]]
 """What a check found, case by case; each is written as soon as it is there."""
 Check = Callable[["Setting"], Cases]
-TINY = replace(
-    KNOWN["Qwen3-8B"],
-    num_layers=2,
-    hidden_size=64,
-    intermediate_size=128,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    vocab_size=512,
-    num_positions=64,
-)
+TINY: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 512,
+    "num_positions": 64,
+}
+"""The sizes of a toy, whatever its layers are."""
+
+
+def with_layers(shape: ModelShape, layers: int) -> ModelShape:
+    """Return the shape of the first layers of a model."""
+    experts, linear = shape.experts, shape.linear
+    return replace(
+        shape,
+        num_layers=layers,
+        experts=experts and replace(experts, num_layers=layers),
+        # Of every four layers of a hybrid three have linear attention.
+        linear=linear and replace(linear, num_layers=layers // 4 * 3),
+    )
+
+
+def _toy(shape: ModelShape) -> ModelShape:
+    shape = replace(with_layers(shape, 4 if shape.linear else 2), **TINY)
+    if shape.experts is None:
+        return shape
+    return replace(shape, experts=replace(shape.experts, num=8, per_token=2, width=32))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A device with Qwen3-8B's shape, or a CPU with a toy of it."""
+    """A device with the shape of a published model, or a CPU with a toy of it."""
 
     device: str
     rehearses: bool
+    model_name: str = "Qwen3-8B"
+    vocab_size: int | None = None
+    """Another than the model's."""
 
     @property
     def shape(self) -> ModelShape:
         """Of the whole model."""
-        return TINY if self.rehearses else KNOWN["Qwen3-8B"]
+        shape = KNOWN[self.model_name]
+        if self.rehearses:
+            shape = _toy(shape)
+        return replace(shape, vocab_size=self.vocab_size or shape.vocab_size)
 
     def size(self, on_gpu: int, in_rehearsal: int) -> int:
         """Return the one of the two that applies."""
         return in_rehearsal if self.rehearses else on_gpu
 
-    def config(self, layers: int) -> Qwen3Config:
+    def config(self, layers: int) -> CausalLMConfig:
         """Config of the first layers of the model."""
-        shape = self.shape
-        return Qwen3Config(
-            hidden_size=shape.hidden_size,
-            intermediate_size=shape.intermediate_size,
-            num_attention_heads=shape.num_heads,
-            num_key_value_heads=shape.num_kv_heads,
-            head_dim=shape.head_dim,
-            vocab_size=shape.vocab_size,
-            num_hidden_layers=min(layers, shape.num_layers),
-            max_position_embeddings=shape.num_positions or 32_768,
-            rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
-            tie_word_embeddings=False,
-        )
+        config = config_of(with_layers(self.shape, min(layers, self.shape.num_layers)))
+        config.max_position_embeddings = self.shape.num_positions or 32_768
+        return config
 
     def model(
         self,
@@ -80,14 +96,14 @@ class Setting:
         rope: ModelSpec | None = None,
         dtype: torch.dtype = torch.float32,
         device: str | None = None,
-    ) -> Qwen3ForCausalLM:
+    ) -> CausalLM:
         """A random policy, the same one every time."""
         torch.manual_seed(0)
         config = apply_rope(self.config(layers), rope or ModelSpec())
         torch.set_default_dtype(dtype)
         try:
             with torch.device(device or self.device):
-                return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call, unused-ignore]
+                return family_of(config).model_class(config)
         finally:
             torch.set_default_dtype(torch.float32)
 
@@ -149,15 +165,18 @@ class Setting:
             for index, length in enumerate(branches)
         )
 
-    def batch(self, tokens: int, *, seed: int = 0) -> Batch:
-        """One mini-batch of a family: a prompt of two fifths of `tokens`, and four branches.
+    def batch(self, tokens: int, *, seed: int = 0, families: int = 1) -> Batch:
+        """One mini-batch of families: each a prompt of two fifths of `tokens`, and four branches.
 
         At 65,536 tokens that is a prompt of 26,000 and rollouts of 4,000 to 16,000.
         """
+        drawn = (self._family_of(tokens, seed + index) for index in range(families))
+        return Batch(mini_batches=(tuple(each for family in drawn for each in family),))
+
+    def _family_of(self, tokens: int, seed: int) -> tuple[TrainingSequence, ...]:
         shares = (0.1, 0.25, 0.2, 0.05)
         lengths = [max(2, int(share * tokens) - seed) for share in shares]
-        prompt = tokens - sum(lengths)
-        return Batch(mini_batches=(self.family(prompt, lengths, seed=seed),))
+        return self.family(tokens - sum(lengths), lengths, seed=seed)
 
 
 def yarn(original: int) -> ModelSpec:
@@ -185,3 +204,11 @@ def synchronize(device: str) -> None:
 def peak_gib(device: str) -> float | None:
     """GiB of tensors at most since `clear`; not known on a CPU."""
     return None if device == "cpu" else torch.cuda.max_memory_allocated() / GIB
+
+
+def gap(found: torch.Tensor | None, true: torch.Tensor | None) -> float:
+    """Return the largest difference over the largest true value."""
+    assert found is not None
+    assert true is not None
+    difference = found.detach().float() - true.detach()
+    return float(difference.abs().max() / true.detach().abs().max())

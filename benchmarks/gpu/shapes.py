@@ -20,7 +20,7 @@ AVOIDS_RECOMPILING = {"TORCH_CUDNN_SDPA_AVOID_RECOMPILE": "1"}
 
 
 def new_lengths(setting: Setting) -> Cases:
-    """Forward and backward of forty lengths, each for the first time and then again."""
+    """Forward and backward of sixteen lengths, each for the first time and then again."""
     for way in ways(setting.device):
         yield way.name, _timed(setting, way)
         if "cudnn" in way.name:
@@ -34,7 +34,7 @@ def new_lengths(setting: Setting) -> Cases:
 def _timed(setting: Setting, way: Way) -> Figures:
     rng = random.Random(0)
     shortest, longest = setting.size(4096, 16), setting.size(16_384, 64)
-    lengths = [rng.randrange(shortest, longest) for _ in range(setting.size(40, 4))]
+    lengths = [rng.randrange(shortest, longest) for _ in range(setting.size(16, 4))]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     first, again = [], []
     for length in lengths:

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu.setting import GIB, Cases, Check, Figures, Setting, clear, peak_gib, yarn
+from benchmarks.gpu.setting import (
+    GIB,
+    Cases,
+    Check,
+    Figures,
+    Setting,
+    clear,
+    peak_gib,
+    with_layers,
+    yarn,
+)
 from hillclimb.hardware.memory.arithmetic import largest
 from hillclimb.hardware.memory.learner import CONTEXT_BYTES, LearnerMemory
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
 from trainer.learners.rank import LearnerRank
+from trainer.learners.recurrent.rule import why_no_kernels
 
 QUARTER = 9
 """Layers of 36: all weights of a quarter, with what training keeps of them, fit on one GPU."""
 FIGURES = ("tokens_per_second", "mfu", "peak_memory_gib", "grad_norm")
-COSTLIEST = 20
+COSTLIEST = 40
 
 
 def lengths(setting: Setting) -> tuple[int, ...]:
@@ -29,15 +40,45 @@ def lengths(setting: Setting) -> tuple[int, ...]:
 
 
 def all_weights(setting: Setting) -> Cases:
-    """Every weight of a quarter of the layers: speed, and memory against the estimate."""
-    rank, spec = setting.rank(QUARTER), setting.learner()
+    """Every weight of a quarter of the layers: speed, and memory against the estimate.
+
+    A step has sequences of 64k tokens together, however long each is.
+    """
     for tokens in lengths(setting):
-        yield str(tokens), _measured(setting, rank, spec, tokens, layers=QUARTER)
+        families = max(lengths(setting)) // tokens
+        yield str(tokens), _quarter(setting, setting.learner(), tokens, families=families)
+
+
+def recomputing(setting: Setting) -> Cases:
+    """Families of 8k, two in a pass, by what a layer keeps for its backward pass."""
+    tokens = lengths(setting)[0]
+    for keep in ("matmuls", "none", "all", "attention"):
+        changed: dict[str, Any] = {"activation_checkpointing": keep != "all"}
+        if keep != "all":
+            changed["keep_activations"] = keep
+        spec = setting.learner().model_copy(update=changed)
+        yield keep, _quarter(setting, spec, tokens, families=8, in_pass=2)
+
+
+def _quarter(
+    setting: Setting, spec: LearnerSpec, tokens: int, *, families: int, in_pass: int = 1
+) -> Figures:
+    """Measure a rank of its own, which leaves nothing in memory."""
+    try:
+        spec = spec.model_copy(update={"max_micro_tokens": tokens * in_pass})
+        rank = setting.rank(QUARTER, spec)
+        return _measured(
+            setting, rank, spec, tokens, layers=QUARTER, families=families, in_pass=in_pass
+        )
+    finally:
+        rank = None
+        clear(setting.device)
 
 
 def costliest(setting: Setting) -> Cases:
-    """The kernels that take the most time of a step at 32k."""
-    rank, batch = setting.rank(QUARTER), setting.batch(lengths(setting)[1])
+    """The kernels that take the most time of a step over four families of 8k in one pass."""
+    spec = setting.learner().model_copy(update={"max_micro_tokens": lengths(setting)[1]})
+    rank, batch = setting.rank(QUARTER, spec), setting.batch(lengths(setting)[0], families=4)
     rank.step(batch)
     activities = [ProfilerActivity.CPU]
     if setting.device != "cpu":
@@ -47,6 +88,9 @@ def costliest(setting: Setting) -> Cases:
     on_gpu = setting.device != "cpu"
     key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     rows = sorted(profiled.key_averages(), key=lambda each: -getattr(each, key))
+    if on_gpu:
+        # A kernel is listed beside the operation that launched it.
+        rows = [each for each in rows if each.device_type is DeviceType.CUDA]
     total = sum(getattr(each, key) for each in rows)
     yield (
         "step",
@@ -84,6 +128,32 @@ def adapters(setting: Setting) -> Cases:
     yield str(tokens), _measured(setting, rank, spec, tokens, layers=layers)
 
 
+def other_families(setting: Setting) -> Cases:
+    """A few layers with experts, and a few with linear attention: speed, and the estimate."""
+    for name, layers in (("Qwen3-30B-A3B", 3), ("Qwen3.5-9B", 4)):
+        other = replace(setting, model_name=name)
+        if other.shape.linear and (why := why_no_kernels(torch.device(setting.device))):
+            yield name, {"skipped": why}
+            continue
+        rank, spec = other.rank(layers), other.learner()
+        for tokens in lengths(setting)[:2]:
+            yield f"{name}_{tokens}", _measured(other, rank, spec, tokens, layers=layers)
+        del rank
+        clear(setting.device)
+
+
+def saving_memory(setting: Setting) -> Cases:
+    """A quarter of the layers at 32k: moments in one byte, and results that are kept."""
+    tokens = lengths(setting)[1]
+    for changed in ({"optimizer_moments": "int8"}, {"keep_activations": "attention"}):
+        spec = setting.learner().model_copy(update=changed)
+        rank = setting.rank(QUARTER, spec)
+        (name,) = changed.values()
+        yield name, _measured(setting, rank, spec, tokens, layers=QUARTER)
+        del rank
+        clear(setting.device)
+
+
 def offloaded(setting: Setting) -> Cases:
     """Weights of record and optimizer in the machine's memory: an update by 1 and 16 threads."""
     spec, layers = setting.learner(offload=True), setting.size(4, 1)
@@ -103,20 +173,27 @@ def offloaded(setting: Setting) -> Cases:
         torch.set_num_threads(before)
 
 
-def _measured(
-    setting: Setting, rank: LearnerRank, spec: LearnerSpec, tokens: int, *, layers: int
+def _measured(  # noqa: PLR0913 - what is measured, and how
+    setting: Setting,
+    rank: LearnerRank,
+    spec: LearnerSpec,
+    tokens: int,
+    *,
+    layers: int,
+    families: int = 1,
+    in_pass: int = 1,
 ) -> Figures:
     """Return the second step's figures and the estimate's, or that the memory did not suffice."""
-    step = partial(setting.batch, tokens)
+    estimated = _estimated(setting, spec, tokens * in_pass, layers)
     try:
-        rank.step(step())
+        rank.step(setting.batch(tokens, families=families))
         clear(setting.device)
-        metrics: dict[str, Any] = rank.step(step(seed=1))
+        metrics: dict[str, Any] = rank.step(setting.batch(tokens, seed=families, families=families))
     except torch.OutOfMemoryError:
         clear(setting.device)
-        return {"out_of_memory": True, "estimated_gib": _estimated(setting, spec, tokens, layers)}
+        return {"out_of_memory": True, "estimated_gib": estimated}
     figures = {name: metrics.get(f"policy/{name}") for name in FIGURES}
-    estimated, peak = _estimated(setting, spec, tokens, layers), peak_gib(setting.device)
+    peak = peak_gib(setting.device)
     figures |= {"estimated_gib": estimated, "peak_gib": peak}
     if peak is not None:
         figures["is_estimate_enough"] = peak <= estimated
@@ -126,7 +203,7 @@ def _measured(
 def _estimated(setting: Setting, spec: LearnerSpec, tokens: int, layers: int) -> float:
     """Return the estimate of tensors alone (GiB): torch does not count CUDA's context."""
     memory = LearnerMemory(
-        shape=replace(setting.shape, num_layers=layers),
+        shape=with_layers(setting.shape, layers),
         learner=spec.model_copy(update={"max_micro_tokens": tokens}),
         algorithm=AlgorithmSpec(),
         num_ranks=1,
@@ -137,8 +214,11 @@ def _estimated(setting: Setting, spec: LearnerSpec, tokens: int, layers: int) ->
 
 
 CHECKS: dict[str, Check] = {
-    "all_weights": all_weights,
+    "recomputing": recomputing,
     "costliest": costliest,
+    "all_weights": all_weights,
+    "other_families": other_families,
+    "saving_memory": saving_memory,
     "adapters": adapters,
     "offloaded": offloaded,
     "compiled": compiled,

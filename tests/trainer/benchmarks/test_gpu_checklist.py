@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu import checklist, correctness, positions
+from benchmarks.gpu import checklist
 from benchmarks.gpu.checklist import CHECKS, DIFFERENT, ENDED, FAILED, LATE
+from benchmarks.gpu.right import correctness, positions
+from benchmarks.gpu.right.resuming import resumes
 from benchmarks.gpu.setting import Cases, Check, Setting
 from tests.trainer.fixtures.forked import run_forked
 from trainer.learners.model.scoring import token_logprobs
@@ -178,7 +180,7 @@ def test_a_load_that_leaves_a_moment_as_it_was_is_no_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = [REHEARSAL.batch(64, seed=seed) for seed in range(2)]
-    assert correctness._resumes(REHEARSAL.rank(1), batches, tmp_path / "a")["is_bit_equal"]
+    assert resumes(REHEARSAL.rank(1), batches, tmp_path / "a")["is_bit_equal"]
     load = LearnerRank.load
 
     def forgetful(rank: LearnerRank, directory: Path) -> None:
@@ -186,4 +188,4 @@ def test_a_load_that_leaves_a_moment_as_it_was_is_no_resume(
         next(iter(rank._optimizer.state.values()))["exp_avg"].add_(1e-3)
 
     monkeypatch.setattr(LearnerRank, "load", forgetful)
-    assert not correctness._resumes(REHEARSAL.rank(1), batches, tmp_path / "b")["is_bit_equal"]
+    assert not resumes(REHEARSAL.rank(1), batches, tmp_path / "b")["is_bit_equal"]

@@ -6,6 +6,7 @@ Legend: N tokens of the stream, M of the runs of one pass, H value heads, V size
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import fields
 
 import torch
@@ -15,6 +16,10 @@ from trainer.inputs.model.families.delta_rule import DeltaInputs, delta_rule
 from trainer.learners.recurrent.layout import Bucket, RecurrentLayout, Runs
 
 _KERNELS = "fla"
+Rule = Callable[
+    [DeltaInputs, Runs, torch.Tensor | None],
+    tuple[torch.Tensor, torch.Tensor],
+]
 
 
 def why_no_kernels(device: torch.device) -> str | None:
@@ -37,9 +42,13 @@ def check_kernels(device: torch.device) -> None:
         raise SpecError(why)
 
 
-def mixed(inputs: DeltaInputs, layout: RecurrentLayout) -> torch.Tensor:
-    """Apply the rule to the stream: the prompts, then the branches from the prompts' states."""
-    apply = _with_kernels if inputs.key.device.type == "cuda" else _padded
+def mixed(inputs: DeltaInputs, layout: RecurrentLayout, apply: Rule | None = None) -> torch.Tensor:
+    """Apply the rule to the stream: the prompts, then the branches from the prompts' states.
+
+    `apply`: one of the two below; None: the one for the device.
+    """
+    if apply is None:
+        apply = by_kernels if inputs.key.device.type == "cuda" else in_plain_torch
     output, states = apply(inputs, layout.prompts, None)
     if layout.branches is not None:
         assert layout.branches.origins_R is not None
@@ -54,7 +63,7 @@ def _tokens_of(inputs: DeltaInputs, tokens_M: torch.Tensor) -> dict[str, torch.T
     }
 
 
-def _padded(
+def in_plain_torch(
     inputs: DeltaInputs, runs: Runs, states: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Apply the rule in plain torch; return outputs [M, H, V] and the states after each run."""
@@ -78,7 +87,7 @@ def _rows(x_M: torch.Tensor, bucket: Bucket) -> torch.Tensor:
     return x_M.view(bucket.num, bucket.longest, *x_M.shape[1:])
 
 
-def _with_kernels(
+def by_kernels(
     inputs: DeltaInputs, runs: Runs, states: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Apply the rule by the kernels for GPUs, which need no padding; never run on one yet."""

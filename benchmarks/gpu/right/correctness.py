@@ -11,12 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
 from benchmarks.gpu.attending import Way, attend, stream, ways
-from benchmarks.gpu.positions import far_positions
-from benchmarks.gpu.setting import Cases, Check, Figures, Setting
-from benchmarks.gpu.transfer import broadcast, chunks, ipc
+from benchmarks.gpu.right.families import delta_kernels, families
+from benchmarks.gpu.right.positions import far_positions
+from benchmarks.gpu.right.resuming import is_same, resumes, state_of
+from benchmarks.gpu.right.transfer import broadcast, chunks, ipc
+from benchmarks.gpu.setting import Cases, Check, Figures, Setting, gap
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.algo.sequences import Batch
 from trainer.errors import NonFiniteUpdate
@@ -27,6 +28,10 @@ from trainer.learners.rank import LearnerRank
 from trainer.weights.digests import tensor_digest
 
 PACKAGES = ("transformers", "peft", "safetensors", "triton", "vllm", "flash-attn-3", "pydantic")
+VARIANTS = {
+    "optimizer_moments": ("bfloat16", "int8"),
+    "keep_activations": ("attention", "matmuls"),
+}
 LARGEST_GAP = 0.02
 """Of outputs and gradients in bfloat16 from those in float32, over the largest of the latter."""
 
@@ -64,7 +69,7 @@ def digests(setting: Setting) -> Cases:
             yield name, {"is_same": tensor_digest(tensor) == tensor_digest(there)}
 
 
-def families(unit: int) -> tuple[PrefixGroup, ...]:
+def packed_groups(unit: int) -> tuple[PrefixGroup, ...]:
     """Prompts with four branches, one of them empty, with one and with two."""
     return (
         PrefixGroup(prompt_length=5 * unit + 3, branch_lengths=(unit, 3 * unit + 1, 0, 7)),
@@ -75,7 +80,7 @@ def families(unit: int) -> tuple[PrefixGroup, ...]:
 
 def attention(setting: Setting) -> Cases:
     """Outputs and gradients in bfloat16 against plain float32, by each way to compute them."""
-    groups = families(setting.size(256, 8))
+    groups = packed_groups(setting.size(256, 8))
     num_tokens = sum(group.num_tokens for group in groups)
     plain = Way("plain")
     exact = stream(setting, num_tokens, torch.float32)
@@ -91,14 +96,6 @@ def attention(setting: Setting) -> Cases:
         for part, mine, true in zip("qkv", rounded, exact, strict=True):
             gaps[f"gradient_{part}_gap"] = gap(mine.grad, true.grad)
         yield way.name, {**gaps, "is_close": max(gaps.values()) < LARGEST_GAP}
-
-
-def gap(found: torch.Tensor | None, true: torch.Tensor | None) -> float:
-    """Return the largest difference over the largest true value."""
-    assert found is not None
-    assert true is not None
-    difference = found.detach().float() - true.detach()
-    return float(difference.abs().max() / true.detach().abs().max())
 
 
 def head(setting: Setting) -> Cases:
@@ -154,74 +151,50 @@ def _scores_in_float32(
 def learner(setting: Setting) -> Cases:
     """A rank on the device: it saves and resumes bit for bit, in every mode, and refuses a NaN."""
     kl = AlgorithmSpec(use_kl_loss=True, kl_loss_coef=0.1)
+    plain, by_default = setting.learner(), AlgorithmSpec()
     modes = {
-        "all_weights": (setting.learner(), AlgorithmSpec()),
-        "adapters": (setting.learner(adapters=True), AlgorithmSpec()),
-        "offloaded": (setting.learner(offload=True), AlgorithmSpec()),
-        "reference_policy": (setting.learner(), kl),
+        "all_weights": (plain, by_default),
+        "adapters": (setting.learner(adapters=True), by_default),
+        "offloaded": (setting.learner(offload=True), by_default),
+        "reference_policy": (plain, kl),
     }
-    batches = [setting.batch(setting.size(1024, 64), seed=seed) for seed in range(2)]
+    for setting_name, values in VARIANTS.items():
+        for value in values:
+            changed = plain.model_copy(update={setting_name: value})
+            modes[f"{setting_name}_{value}"] = (changed, by_default)
+    # Saving and comparing takes seconds for every gigabyte, and the kernels are those of 8B.
+    setting = replace(setting, model_name="Qwen3-0.6B", vocab_size=setting.size(16_384, 512))
+    batches = [setting.batch(setting.size(4096, 64), seed=seed) for seed in range(2)]
     for name, (spec, algorithm) in modes.items():
         rank = setting.rank(1, spec, algorithm=algorithm)
         with tempfile.TemporaryDirectory() as folder:
-            yield name, _resumes(rank, batches, Path(folder))
+            yield name, resumes(rank, batches, Path(folder))
     yield "not_a_number", {"is_refused": _refuses_nan(setting.rank(1), batches[0])}
-
-
-def _resumes(rank: LearnerRank, batches: list[Batch], folder: Path) -> Figures:
-    """Step, save, step; load, step again: are the bits of all that a checkpoint holds the same?"""
-    # Attention's backward pass on a GPU otherwise sums in an order of its own every time.
-    torch.use_deterministic_algorithms(mode=True, warn_only=True)
-    try:
-        first = rank.step(batches[0])
-        rank.save(folder)
-        rank.step(batches[1])
-        expected = _state(rank)
-        rank.load(folder)
-        went_back = not _same(expected, _state(rank))
-        rank.step(batches[1])
-        again = _state(rank)
-    finally:
-        torch.use_deterministic_algorithms(mode=False)
-    finite = all(map(math.isfinite, (first["policy/grad_norm"], first["policy/final_loss"])))
-    # Unless the load took back what the step had changed, equal bits would say nothing.
-    return {
-        "grad_norm": first["policy/grad_norm"],
-        "is_finite": finite,
-        "is_taken_back": went_back,
-        "is_bit_equal": _same(expected, again),
-    }
-
-
-def _state(rank: LearnerRank) -> dict[str, torch.Tensor]:
-    state = rank._state()  # noqa: SLF001 - the very thing that is saved
-    return {name: tensor.cpu().clone() for name, tensor in state.tensors().items()}
-
-
-def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
 
 
 def _refuses_nan(rank: LearnerRank, batch: Batch) -> bool:
     (sequences,) = batch.mini_batches
     poisoned = tuple(replace(each, advantage=math.nan) for each in sequences)
-    before = _state(rank)
+    before = state_of(rank)
     try:
         rank.step(Batch(mini_batches=(poisoned,)))
     except NonFiniteUpdate:
-        return _same(before, _state(rank))
+        return is_same(before, state_of(rank))
     return False
 
 
 def gradients(setting: Setting) -> Cases:
     """The gradient of a family of four branches in bfloat16 points where float32's does."""
+    setting = replace(setting, vocab_size=setting.size(16_384, 512))
     batch = setting.batch(setting.size(2048, 64))
     exact, rounded = (
         _gradient(setting.rank(2, setting.learner(dtype=dtype)), batch)
         for dtype in ("float32", "bfloat16")
     )
-    cosine = float(F.cosine_similarity(exact, rounded, dim=0))
-    ratio = float(rounded.norm() / exact.norm())
+    # In float32 the sums over so many numbers would be off by a tenth.
+    norms = [math.sqrt(_product(each, each)) for each in (exact, rounded)]
+    cosine = _product(exact, rounded) / (norms[0] * norms[1])
+    ratio = norms[1] / norms[0]
     yield (
         "family",
         {
@@ -232,7 +205,7 @@ def gradients(setting: Setting) -> Cases:
     )
 
 
-def _gradient(rank: LearnerRank, batch: Batch) -> torch.Tensor:
+def _gradient(rank: LearnerRank, batch: Batch) -> dict[str, torch.Tensor]:
     (sequences,) = batch.mini_batches
     for micro in rank._pack(sequences):  # noqa: SLF001 - the passes of a step, without its update
         rank._backward(micro)  # noqa: SLF001
@@ -240,8 +213,11 @@ def _gradient(rank: LearnerRank, batch: Batch) -> torch.Tensor:
     parts = {
         n: torch.nn.Parameter(each.grad) for n, each in trained.items() if each.grad is not None
     }
-    whole = gathered(parts, rank._ranks)  # noqa: SLF001
-    return torch.cat([whole[name].reshape(-1).float() for name in sorted(whole)])
+    return gathered(parts, rank._ranks)  # noqa: SLF001
+
+
+def _product(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return sum(float(one[name].double().flatten() @ other[name].double().flatten()) for name in one)
 
 
 CHECKS: dict[str, Check] = {
@@ -249,10 +225,12 @@ CHECKS: dict[str, Check] = {
     "attention": attention,
     "gradients": gradients,
     "head": head,
-    "positions": far_positions,
     "digests": digests,
     "learner": learner,
     "broadcast": broadcast,
     "chunks": chunks,
     "ipc": ipc,
+    "positions": far_positions,
+    "delta_kernels": delta_kernels,
+    "families": families,
 }

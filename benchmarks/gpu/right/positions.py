@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from transformers import Qwen3ForCausalLM
 
 from benchmarks.gpu.setting import Cases, Setting, yarn
 from hillclimb.spec.training.model import ModelSpec
 from trainer.algo.loss.objective import policy_streams
 from trainer.algo.sequences import TrainingSequence
+from trainer.inputs.model.families.family import CausalLM
 from trainer.learners.model.models import logprobs
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.packing.packing import micro_batches
@@ -48,7 +48,7 @@ def far_positions(setting: Setting) -> Cases:
     )
 
 
-def _sharpened(model: Qwen3ForCausalLM) -> Qwen3ForCausalLM:
+def _sharpened(model: CausalLM) -> CausalLM:
     """Make attention pick few tokens, so that positions show in the log-probs."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -57,7 +57,7 @@ def _sharpened(model: Qwen3ForCausalLM) -> Qwen3ForCausalLM:
     return model
 
 
-def _far_logprobs(model: Qwen3ForCausalLM, sequence: TrainingSequence) -> torch.Tensor:
+def _far_logprobs(model: CausalLM, sequence: TrainingSequence) -> torch.Tensor:
     """Log-probs of what follows the prompt, by transformers' own forward pass."""
     prompt = sequence.prompt_length
     ids = torch.tensor([sequence.token_ids], device=model.device)
