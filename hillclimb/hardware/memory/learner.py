@@ -328,8 +328,9 @@ class LearnerMemory:
         if not self._trains_all:
             return ()
         size, number = self.dtype_bytes, self.shape.root_parameters
-        # The gathered weights are freed before (torch 2.13, `FSDPParamGroup.post_backward`).
-        per_parameter = size + 4
+        # torch's accounting has the gathered weights freed before; on an H100 they were still there
+        # (torch 2.11: 12 B per parameter of one rank beside its states, benchmarks/gpu).
+        per_parameter = (size if self.on_gpu else 0) + size + 4
         how = f"{per_parameter} B x {count(number)} parameters, and 4 B of them / {self.num_ranks}"
         added = per_parameter * number + 4 * number / self.num_ranks
         return (Term("gradients and their float32 copies", added, how),)

@@ -15,7 +15,7 @@ from transformers import AttentionInterface
 
 from trainer.learners.context.exchange import Stream, heads_for_tokens, tokens_for_heads
 from trainer.learners.context.group import ContextGroup
-from trainer.learners.model.varlen import VarlenLayout, attend
+from trainer.learners.model.kernels.varlen import VarlenLayout, attend
 from trainer.learners.packing.packing import PrefixGroup
 
 NAME = "hillclimb_prefix_groups"
@@ -44,6 +44,9 @@ def prefix_group_attention(  # noqa: PLR0913 - the signature is transformers'
     """
     del module, attention_mask, unused
     stream = (query_1QNH, key_1KNH, value_1KNH)
+    if context_group is None and varlen_layout is not None:
+        # The groups are not looked at: a layer's traced graph then serves any number of them.
+        return attend(stream, varlen_layout, scaling), None
     groups = prefix_groups or (PrefixGroup(prompt_length=query_1QNH.shape[2], branch_lengths=()),)
     if context_group is None:
         return _attend_stream(stream, groups, varlen_layout, scaling), None
@@ -88,7 +91,8 @@ def _attend_group(
             is_causal=True, scale=scaling, enable_gqa=True,
         )
     ]  # fmt: skip
-    for length in group.branch_lengths:
+    # A rollout of a single token adds none to the stream, and flash attention takes no empty query.
+    for length in filter(None, group.branch_lengths):
         start, stop = stop, stop + length
         parts.append(
             F.scaled_dot_product_attention(

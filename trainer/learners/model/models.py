@@ -22,6 +22,8 @@ from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
 from trainer.inputs.model.families.registry import family_of
 from trainer.inputs.model.weights import WeightFiles
 from trainer.learners.model import export
+from trainer.learners.model.kernels.flash4 import fastest_kernel
+from trainer.learners.model.kernels.fused import use_fused_kernels
 from trainer.learners.model.policy import PolicyModule
 from trainer.learners.model.sharding import Ranks, named_parameters, reshard, shard
 from trainer.learners.model.start.digest import start_digest
@@ -164,6 +166,7 @@ def build_models(
     """
     if family_of(model.config).has_linear_attention:
         check_kernels(ranks.device)
+    use_fused_kernels(model, ranks.device)
     lora, adapters, reference = options.learner.lora, None, None
     has_frozen = lora is not None or options.objective.needs_start
     # Before rounding: another precision of the computation is no other start.
@@ -217,13 +220,15 @@ def _round_parameters(model: CausalLM, dtype: torch.dtype) -> None:
 def _shard(
     model: CausalLM, options: LearnerOptions, ranks: Ranks, files: WeightFiles | None
 ) -> PolicyModule:
+    whole = PolicyModule(
+        model,
+        chunk_tokens=options.learner.logprob_chunk_tokens,
+        dtype=options.dtype,
+        context_group=ranks.context,
+    )
+    whole.attention_kernel = fastest_kernel(ranks.device, options.dtype, model.config)
     policy = shard(
-        PolicyModule(
-            model,
-            chunk_tokens=options.learner.logprob_chunk_tokens,
-            dtype=options.dtype,
-            context_group=ranks.context,
-        ),
+        whole,
         ranks,
         dtype=options.dtype,
         recompute=options.learner.activation_checkpointing,

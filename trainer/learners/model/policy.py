@@ -7,6 +7,7 @@ whole forward pass, chunks of the head included.
 from __future__ import annotations
 
 import torch
+from torch.nn.attention.varlen import varlen_attn
 
 from hillclimb.hardware.model.context_parallel import why_indivisible_context
 from hillclimb.hardware.model.linear_attention import NO_SHARED_SEQUENCES
@@ -17,8 +18,8 @@ from trainer.learners.context.group import ContextGroup, OwnActions
 from trainer.learners.model.adapters import adapted_weight
 from trainer.learners.model.attention import NAME as PREFIX_GROUP_ATTENTION
 from trainer.learners.model.experts import ExpertRouters
+from trainer.learners.model.kernels.varlen import Kernel, VarlenLayout, has_varlen
 from trainer.learners.model.scoring import token_logprobs
-from trainer.learners.model.varlen import VarlenLayout, has_varlen
 from trainer.learners.packing.packing import MicroBatch
 from trainer.learners.recurrent.delta_net import prepare
 from trainer.learners.recurrent.layout import RecurrentLayout
@@ -61,6 +62,8 @@ class PolicyModule(torch.nn.Module):
         self._chunk_tokens = chunk_tokens
         self._computes_in = dtype
         self._context_group = context_group
+        self.attention_kernel: Kernel = varlen_attn
+        """Of attention over packed sequences on a GPU."""
 
     def forward(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute log-probs (with gradient) and entropies (without) of the actions, [A] float32.
@@ -72,7 +75,9 @@ class PolicyModule(torch.nn.Module):
         if context is not None:
             own = context.part(len(micro.token_ids_N))
         device, dtype = micro.token_ids_N.device, self._computes_in
-        layout = VarlenLayout.of(micro.prefix_groups, device) if has_varlen(device, dtype) else None
+        layout = None
+        if has_varlen(device, dtype):
+            layout = VarlenLayout.of(micro.prefix_groups, device, self.attention_kernel)
         recurrent = None
         if self._is_recurrent:
             width: int = getattr(self.causal_lm.config, "linear_conv_kernel_dim")  # noqa: B009

@@ -14,11 +14,14 @@ import torch.nn.attention.varlen  # registers torch_attn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
+import trainer.learners.model.kernels.flash4  # noqa: F401 - registers hillclimb.flash4
+
 _ATTENTION = [
     torch.ops.aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001 - torch's own name
     torch.ops.aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
     torch.ops.torch_attn._varlen_attn.default,  # noqa: SLF001
+    torch.ops.hillclimb.flash4.default,
 ]
 _MATMULS = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
 RESULTS: Mapping[str, list[Any]] = {

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from trainer.learners.model.kernels.head_chunks import compiled, slopes, statistics
+
 
 def token_logprobs(
     hidden_AD: torch.Tensor,
@@ -48,6 +50,14 @@ class _TokenLogprobs(torch.autograd.Function):
         logprobs_A, entropies_A = torch.empty_like(norms_A), torch.empty_like(norms_A)
         probs_CV = None
         for rows in _chunks(len(targets_A), chunk_tokens):
+            if hidden_AD.is_cuda:
+                columns = (temperatures_A[rows], targets_A[rows])
+                scores_CV = _product(hidden_AD[rows], head_VD.T)
+                norms_A[rows], logprobs_A[rows], entropies_A[rows] = compiled(statistics)(
+                    scores_CV, *columns
+                )
+                del scores_CV
+                continue
             scores_CV = _logits(hidden_AD[rows], head_VD, temperatures_A[rows])
             norms_A[rows] = scores_CV.logsumexp(1)
             scores_CV.sub_(norms_A[rows].unsqueeze(1))
@@ -72,17 +82,25 @@ class _TokenLogprobs(torch.autograd.Function):
         hidden_grad_AD = torch.zeros_like(hidden_AD) if wants_hidden else None
         head_grad_VD = torch.zeros_like(head_VD, dtype=torch.float32) if wants_head else None
         for rows in _chunks(len(targets_A), ctx.chunk_tokens):
-            slopes_CV, ctx.probs_CV = ctx.probs_CV, None
-            if slopes_CV is None:
-                slopes_CV = _logits(hidden_AD[rows], head_VD, temperatures_A[rows])
-                slopes_CV.sub_(norms_A[rows].unsqueeze(1)).exp_()
-            scale_C1 = (grad_A[rows] / temperatures_A[rows]).unsqueeze(1)
-            slopes_CV.mul_(-scale_C1).scatter_add_(1, targets_A[rows].unsqueeze(1), scale_C1)
-            slopes_CV = slopes_CV.to(head_VD.dtype)
+            temperatures_C, targets_C = temperatures_A[rows], targets_A[rows]
+            scale_C1 = (grad_A[rows] / temperatures_C).unsqueeze(1)
+            if hidden_AD.is_cuda:
+                scores_CV = _product(hidden_AD[rows], head_VD.T)
+                slopes_CV = compiled(slopes)(
+                    scores_CV, temperatures_C, norms_A[rows], targets_C, scale_C1, head_VD.dtype
+                )
+                del scores_CV
+            else:
+                slopes_CV, ctx.probs_CV = ctx.probs_CV, None
+                if slopes_CV is None:
+                    slopes_CV = _logits(hidden_AD[rows], head_VD, temperatures_C)
+                    slopes_CV.sub_(norms_A[rows].unsqueeze(1)).exp_()
+                slopes_CV.mul_(-scale_C1).scatter_add_(1, targets_C.unsqueeze(1), scale_C1)
+                slopes_CV = slopes_CV.to(head_VD.dtype)
             if hidden_grad_AD is not None:
                 hidden_grad_AD[rows] = slopes_CV @ head_VD
             if head_grad_VD is not None:
-                head_grad_VD += slopes_CV.T @ hidden_AD[rows]
+                _add_product(head_grad_VD, slopes_CV.T, hidden_AD[rows])
         if head_grad_VD is not None:
             head_grad_VD = head_grad_VD.to(head_VD.dtype)
         return hidden_grad_AD, head_grad_VD, None, None, None
@@ -107,3 +125,12 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if left.device.type == "cuda" and left.dtype == torch.bfloat16:
         return torch.mm(left, right, out_dtype=torch.float32)
     return (left @ right).float()
+
+
+def _add_product(sum_VD: torch.Tensor, left_VC: torch.Tensor, right_CD: torch.Tensor) -> None:
+    """Add the product of two factors to a float32 sum, in place."""
+    if left_VC.device.type == "cuda" and left_VC.dtype == torch.bfloat16:
+        # In one kernel, and the product is not rounded to bfloat16 before.
+        torch.addmm(sum_VD, left_VC, right_CD, out_dtype=torch.float32, out=sum_VD)
+        return
+    sum_VD += left_VC @ right_CD

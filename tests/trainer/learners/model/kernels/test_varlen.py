@@ -6,14 +6,15 @@ the kernel's own rule for fewer queries than keys; the real one is checked for i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 
 from trainer.learners.model.attention import prefix_group_attention
+from trainer.learners.model.kernels.varlen import CAUSAL, VarlenLayout, attend, has_varlen
 from trainer.learners.model.sharding import avoid_plans_per_shape
-from trainer.learners.model.varlen import CAUSAL, VarlenLayout, attend, has_varlen
 from trainer.learners.packing.packing import PrefixGroup
 
 GROUPS = (
@@ -75,7 +76,7 @@ def plain_kernel(
 def test_outputs_and_gradients_are_those_of_a_call_per_branch() -> None:
     one, many = stream(0), stream(0)
     layout = VarlenLayout.of(GROUPS, torch.device("cpu"))
-    by_one = attend(one, layout, 0.3, kernel=plain_kernel)
+    by_one = attend(one, replace(layout, kernel=plain_kernel), 0.3)
     by_many, _ = prefix_group_attention(
         torch.nn.Identity(), *many, None, scaling=0.3, prefix_groups=GROUPS
     )

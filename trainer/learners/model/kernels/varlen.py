@@ -20,7 +20,9 @@ from trainer.learners.packing.packing import PrefixGroup
 CAUSAL = (-1, 0)
 """Window of the kernel: all tokens before, none behind. With fewer queries than keys the last query
 is at the last key, so a branch sees its whole prompt."""
-GROUPED = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+GROUPED: dict[str, Any] = (
+    {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+)
 """Several query heads share a head of keys. torch 2.13 has to be told; older ones, which GPU images
 have (`benchmarks/gpu`), have no such argument and do it always."""
 Kernel = Callable[..., Any]
@@ -38,9 +40,16 @@ class VarlenLayout:
     """int32 [S+1]: where each sequence's keys begin in `keys_M`."""
     longest_query: int
     longest_key: int
+    kernel: Kernel
+    """What computes it, with the signature of torch's `varlen_attn`."""
 
     @classmethod
-    def of(cls, prefix_groups: Sequence[PrefixGroup], device: torch.device) -> VarlenLayout:
+    def of(
+        cls,
+        prefix_groups: Sequence[PrefixGroup],
+        device: torch.device,
+        kernel: Kernel = varlen_attn,
+    ) -> VarlenLayout:
         """Return the layout of a micro-batch."""
         keys: list[torch.Tensor] = []
         queries: list[int] = []
@@ -62,6 +71,7 @@ class VarlenLayout:
             key_offsets=_offsets(key_lengths, device),
             longest_query=max(queries),
             longest_key=max(key_lengths),
+            kernel=kernel,
         )
 
 
@@ -74,7 +84,6 @@ def attend(
     stream: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     layout: VarlenLayout,
     scaling: float,
-    kernel: Kernel = varlen_attn,
 ) -> torch.Tensor:
     """Compute the output [1, N, Q, H] of queries [1, Q, N, H], keys and values [1, K, N, H].
 
@@ -82,7 +91,7 @@ def attend(
     per branch.
     """
     query_NQH, key_NKH, value_NKH = (each[0].transpose(0, 1) for each in stream)
-    output_NQH: torch.Tensor = kernel(
+    output_NQH: torch.Tensor = layout.kernel(
         query_NQH.contiguous(),
         key_NKH.index_select(0, layout.keys_M),
         value_NKH.index_select(0, layout.keys_M),
