@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from api.clusters.errors import NoEligibleHardware
 from api.runs.errors import ModelUnsupported
-from hillclimb.hardware.estimate import SAMPLES
+from hillclimb.hardware.estimate import SAMPLES, model_problems
 from hillclimb.hardware.experimental import experimental_warning
 from hillclimb.hardware.features import autodown_warning
+from hillclimb.hardware.model.published import shape_of
 from hillclimb.hardware.model.unsupported import why_unsupported
 from hillclimb.hardware.node_prerequisites import prebuilt_warning
 from hillclimb.hardware.offers import Offer
@@ -30,7 +31,7 @@ def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
     """Return the hardware plan of a spec, with warnings.
 
     Raises:
-        ModelUnsupported: the name of its model says that it cannot be trained.
+        ModelUnsupported: the name of its model says that it cannot be trained, or not so.
         NoEligibleHardware: no candidate can execute the run.
     """
     # On a server of the Tinker protocol the source only names a tokenizer.
@@ -39,6 +40,8 @@ def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
         raise ModelUnsupported(why)
     plan = hardware_plan(spec, offers)
     if plan is None:
+        if is_ours:
+            _refuse_misfits(spec)
         return Checked(plan=None, warnings=())
     if plan.refusal is not None:
         raise NoEligibleHardware(plan.refusal)
@@ -63,6 +66,18 @@ def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
             *_autodown_warnings(plan, spec),
         ),
     )
+
+
+def _refuse_misfits(spec: RunSpec) -> None:
+    """Reject settings that the model does not allow on any machine.
+
+    Raises:
+        ModelUnsupported: it has such settings.
+    """
+    shape = shape_of(spec.model.source) if spec.kind in SAMPLES else None
+    problems = [] if shape is None else list(model_problems(spec, shape))
+    if problems:
+        raise ModelUnsupported(f"{'; '.join(problems)}.")
 
 
 def _autodown_warnings(plan: HardwarePlan, spec: RunSpec) -> tuple[str, ...]:

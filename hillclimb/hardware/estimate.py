@@ -82,6 +82,35 @@ def estimate(
     return _Working(spec, candidate, num_nodes, shape, gpu).done()
 
 
+def model_problems(spec: RunSpec, shape: ModelShape) -> Iterator[str]:
+    """Yield why a run cannot have this model, on whatever machine."""
+    reasons = (
+        why_too_long(spec, shape),
+        why_indivisible(spec.engine, shape),
+        _why_not_adapted(spec, shape),
+        _why_indivisible_context(spec, shape),
+        why_not_replayed(spec, shape),
+        why_not_linear(spec, shape),
+    )
+    yield from (each for each in reasons if each is not None)
+
+
+def _why_not_adapted(spec: RunSpec, shape: ModelShape) -> str | None:
+    lora = spec.learner.lora
+    if lora is None or shape.experts is None:
+        return None
+    return why_not_adapted(lora.target_modules)
+
+
+def _why_indivisible_context(spec: RunSpec, shape: ModelShape) -> str | None:
+    size = spec.learner.context_parallel_size
+    if spec.kind not in LEARNS or size == 1:
+        return None
+    if shape.linear is not None:
+        return NO_SHARED_SEQUENCES
+    return why_indivisible_context(size, shape.num_heads, shape.num_kv_heads)
+
+
 @dataclass(frozen=True, slots=True)
 class _Working:
     spec: RunSpec
@@ -220,37 +249,10 @@ class _Working:
         )
 
     def _model_problems(self) -> Iterator[str]:
-        """Yield problems of the model on any machine."""
-        reasons = (
-            why_too_long(self.spec, self.shape),
-            why_indivisible(self.spec.engine, self.shape),
-            self._why_not_adapted(),
-            self._why_indivisible_context(),
-            why_not_replayed(self.spec, self.shape),
-            why_not_linear(self.spec, self.shape),
-        )
-        yield from (each for each in reasons if each is not None)
+        yield from model_problems(self.spec, self.shape)
         setting = self.spec.engine.cache_needs_gpu
         if setting is not None and self.gpu is None:
             yield f"{setting} needs a GPU, and {self.candidate.label} has none: leave it out"
-
-    def _why_not_adapted(self) -> str | None:
-        lora = self.spec.learner.lora
-        if lora is None or self.shape.experts is None:
-            return None
-        return why_not_adapted(lora.target_modules)
-
-    def _why_indivisible_context(self) -> str | None:
-        size = self.spec.learner.context_parallel_size
-        if not self._learns or size == 1:
-            return None
-        if self.shape.linear is not None:
-            return NO_SHARED_SEQUENCES
-        return why_indivisible_context(
-            size,
-            self.shape.num_heads,
-            self.shape.num_kv_heads,
-        )
 
     def _gpu_problems(self) -> Iterator[str]:
         if self.gpu is None:
