@@ -5,17 +5,21 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hillclimb.protocol.outcomes import StopReason
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.stats.pass_rate import signal_ratio, variance_per_prompt
 from tests.trainer.fixtures.tiny import group, task, trajectory
+from trainer.algo import batch
 from trainer.algo.batch import BatchPlan, build_batch, learned_rollouts, score_groups
 from trainer.algo.dynamic import has_reward_spread
+from trainer.algo.loss.loss import VARIANTS, Variant
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.overlong import is_overlong
 from trainer.algo.sequences import Batch, LossCounts
+from trainer.algo.streams import Stream
 from trainer.types import Group
 
 
@@ -269,3 +273,38 @@ def test_rollouts_that_the_filter_masks_are_in_no_denominator() -> None:
         for more in ({}, {"apply_overlong_filtering": True})
     ]
     assert [each.loss_counts for each in counts] == [LossCounts(4, 8), LossCounts(2, 4)]
+
+
+def test_routes_and_what_a_loss_reads_besides_come_from_the_rollout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = group([1.0, 0.0])
+    routes = [np.full((6, 2, 1), number, dtype=np.uint8) for number in range(2)]
+    routed = tuple(
+        dataclasses.replace(each, routes=own)
+        for each, own in zip(made.trajectories, routes, strict=True)
+    )
+    lengths = Stream(name="lengths", alignment="sequence", dtype="int64")
+    places = Stream(name="places", alignment="action")
+    variant = Variant(
+        surrogate=VARIANTS["regular"].surrogate,
+        streams={
+            lengths: lambda rollout, _: [len(rollout.token_ids)],
+            places: lambda rollout, scored: [
+                float(scored.group.trajectories.index(rollout))
+            ] * len(rollout.token_ids),
+        },
+    )  # fmt: skip
+    monkeypatch.setattr(batch, "variant_of", lambda _: variant)
+    ((first, second),) = build([Group(task=made.task, trajectories=routed)]).mini_batches
+    assert first.routes is routes[0]
+    assert second.routes is routes[1]
+    for number, sequence in enumerate((first, second)):
+        assert sequence.streams[lengths].tolist() == [6]
+        assert sequence.streams[places].tolist() == [float(number)] * 6
+
+
+def test_a_rollout_of_several_turns_is_one_sequence_unless_it_is_trained_by_turns() -> None:
+    learned = two_turns(group([1.0, 0.0]))
+    (whole,) = build([learned], normalize_by="batch").mini_batches
+    assert {each.loss_counts for each in whole} == {LossCounts(2, 8)}

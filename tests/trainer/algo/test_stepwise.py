@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ from trainer.algo.loss.loss import policy_loss
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import TrainingSequence
 from trainer.algo.stepwise import turns_of
+from trainer.algo.streams import Stream
 
 WHOLE = TrainingSequence(
     token_ids=(1, 2, 3, 4, 5, 6, 7),
@@ -114,3 +117,14 @@ def test_a_turn_has_the_versions_of_its_own_tokens_and_of_those_before() -> None
         weight_versions=(-1, 3, -1, 4, 5),
     )
     assert [turn.weight_versions for turn in turns_of(sequence)] == [(-1, 3), (-1, 3, -1, 4, 5)]
+
+
+def test_a_turn_has_the_rows_of_its_tokens_of_a_loss_s_arrays_and_all_of_the_others() -> None:
+    per_token = Stream(name="weights", alignment="action")
+    per_rollout = Stream(name="targets", alignment="sequence")
+    values = {per_token: np.arange(7.0), per_rollout: np.arange(9.0)}
+    first, second = turns_of(replace(WHOLE, streams=values))
+    assert first.streams[per_token].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert second.streams[per_token].tolist() == list(range(7))
+    for turn in (first, second):
+        assert turn.streams[per_rollout].tolist() == list(range(9))
