@@ -1,8 +1,12 @@
-"""Dependencies of routes: the service's parts, the caller, the body."""
+"""Dependencies of routes: the service's parts, the caller, the body.
+
+All are asynchronous, also those that wait for nothing: the framework runs any other in a thread,
+which takes longer than they do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
@@ -30,7 +34,7 @@ SLACK_TIMEOUT_S = 5.0
 BEARER = HTTPBearer(auto_error=False, description="API key, runner token or attempt token.")
 
 
-def get_services(request: Request) -> Services:
+async def get_services(request: Request) -> Services:
     """Return the application's parts."""
     services: Services = request.app.state.services
     return services
@@ -40,7 +44,7 @@ ServicesDep = Annotated[Services, Depends(get_services)]
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
 
 
-def bearer_token(credentials: Credentials) -> str:
+async def bearer_token(credentials: Credentials) -> str:
     """Return the token of the Authorization header; raises NotAuthenticated without one."""
     if credentials is None or not credentials.credentials:
         raise NotAuthenticated("Send `Authorization: Bearer <key>`.")
@@ -50,10 +54,10 @@ def bearer_token(credentials: Credentials) -> str:
 Token = Annotated[str, Depends(bearer_token)]
 
 
-def principal_with(scope: Scope) -> Callable[..., Principal]:
+def principal_with(scope: Scope) -> Callable[..., Awaitable[Principal]]:
     """Return a dependency that returns the caller whom the gate admitted, and requires `scope`."""
 
-    def admit(request: Request, _documented: Credentials) -> Principal:
+    async def admit(request: Request, _documented: Credentials) -> Principal:
         caller: Principal | None = request.state.caller
         if caller is None:
             raise NotAuthenticated("Send `Authorization: Bearer <key>`.")

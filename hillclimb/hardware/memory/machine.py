@@ -147,20 +147,11 @@ class MachineMemory:
         """Return the largest tensor, which each rank reads whole for the digest of the start.
 
         Of the others a rank reads its rows (`trainer.learners.model.start.loading`), where they
-        stay. Files of models with experts or linear attention name their tensors otherwise than
-        the module does: each rank loads them whole, with a rounded copy for a reference policy.
+        stay.
         """
-        if self.learner.shape.experts is not None or self.learner.shape.linear is not None:
-            return self._whole_models()
-        number = self.learner.shape.embedding_parameters
+        number = self.learner.shape.largest_tensor
         how = f"{self.ranks} ranks x 4 B x {count(number)} parameters"
         return Term("the largest tensor, whole, in float32", self.ranks * 4 * number, how)
-
-    def _whole_models(self) -> Term:
-        number = self.learner.shape.num_parameters
-        size = 4 + (self.learner.dtype_bytes if self.learner.has_reference else 0)
-        how = f"{self.ranks} ranks x {size} B x {count(number)} parameters"
-        return Term("whole models, one a rank", self.ranks * size * number, how)
 
     def _passing_file(self) -> tuple[Term, ...]:
         """Return the file of weights for engines, which stays for an engine that restarts."""

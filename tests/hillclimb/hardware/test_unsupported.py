@@ -106,18 +106,20 @@ def test_routes_to_replay_are_bounded_before_anything_is_rented() -> None:
     assert plan.refusal is None
 
 
-def test_experts_are_loaded_whole_by_each_rank_and_counted_so() -> None:
-    """Their files have a tensor for each expert, of which no rank reads its rows alone."""
+def test_no_rank_loads_a_whole_model_and_the_largest_tensor_is_that_of_a_layers_experts() -> None:
     dense, sparse = (
         hardware_plan(RunSpec.model_validate(preset(name).spec))
         for name in ("qwen3-8b-8xh100", "qwen3-30b-a3b-8xh100")
     )
     assert dense is not None
     assert sparse is not None
-    loading = "whole models, one a rank"
-    assert not any(loading in line for line in _lines(dense))
-    (line,) = [line for line in _lines(sparse) if loading in line]
-    assert "4 ranks x 4 B x 30.53e9 parameters" in line or "4 ranks x 6 B x 30.53e9" in line
+    shape = shape_of("hf:Qwen/Qwen3-30B-A3B")
+    assert shape is not None
+    assert shape.largest_tensor == 128 * 2 * 768 * 2048
+    assert shape.largest_tensor > shape.embedding_parameters
+    for plan in (dense, sparse):
+        lines = _lines(plan)
+        assert not any("whole models" in line for line in lines)
 
 
 def _lines(plan: HardwarePlan) -> tuple[str, ...]:

@@ -66,10 +66,15 @@ def load_policy(directory: Path, spec: ModelSpec | None = None) -> CausalLM:
         raise ModelUnavailable(
             f"the model in {directory} lacks {len(missing)} weights: {missing[0]}"
         )
+    _say_left_out(model, directory)
+    return model
+
+
+def _say_left_out(model: CausalLM, directory: Path) -> None:
+    """Warn of weights that are not the text model's, and count them in its config."""
     if left_out := _left_out(directory):
         _log.warning("the text model alone is trained; left out are %s", left_out)
         setattr(model.config, LEFT_OUT, left_out)
-    return model
 
 
 def _left_out(directory: Path) -> dict[str, int]:
@@ -87,7 +92,7 @@ def unread_policy(
 ) -> tuple[CausalLM, WeightFiles] | None:
     """Return the policy of `load_policy` without storage, and the files that have its weights.
 
-    None where the files cannot be read in parts: other names than the model's, or a fault, which
+    None where the files cannot be read in parts: they lack a tensor, or there is a fault, which
     `load_policy` names.
     """
     config = load_config(directory, spec)
@@ -102,6 +107,7 @@ def unread_policy(
     if any(each.is_meta for each in model.buffers()) or not files.cover(model.named_parameters()):
         return None
     model.train(mode=False)
+    _say_left_out(model, directory)
     generating: Any = model
     generating.adjust_generation_fn(
         None, False, False, directory, cache_dir=None, force_download=False, proxies=None,  # noqa: FBT003 - transformers' own

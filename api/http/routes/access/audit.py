@@ -21,7 +21,7 @@ router = APIRouter(
 )
 
 
-def read_filters(
+async def read_filters(
     actor: Annotated[
         str | None, Query(max_length=300, description="Such as `key:ci` or `person:ADDRESS`.")
     ] = None,

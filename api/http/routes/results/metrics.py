@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/runs/{run_id}/metrics", tags=["results"], respons
 Step = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
-def metric_filters(
+async def metric_filters(
     names: Annotated[str, Query(max_length=1000, examples=["reward/*,eval/*/pass_at_1"])] = "*",
     from_step: Step = None,
     to_step: Step = None,

@@ -16,7 +16,7 @@ MAX_BYTES = 4 << 20
 FIND = {"max_length": 200, "min_length": 1}
 
 
-def log_filter(
+async def log_filter(
     level: Annotated[Level | None, Query(description="This level and higher ones.")] = None,
     component: Annotated[
         str | None, Query(description="Such as `node` or `trainer.rollouts`.", **FIND)
@@ -30,7 +30,7 @@ def log_filter(
     return LogFilter(level=level, component=component, environment=environment, text=text)
 
 
-def page_bounds(
+async def page_bounds(
     after: Annotated[int, Query(ge=0, le=2**53, description="`next_offset` of the last page.")] = 0,
     limit: Annotated[int, Query(ge=16, le=MAX_BYTES, description="Bytes.")] = 1 << 16,
 ) -> tuple[int, int]:

@@ -111,7 +111,7 @@ SPEC_PROBLEMS = (
 NO_RUN = KINDS[RunNotFound]
 
 
-def read_filters(  # noqa: PLR0913 (one per parameter of the query)
+async def read_filters(  # noqa: PLR0913 (one per parameter of the query)
     status: Annotated[list[RunStatus] | None, Query()] = None,
     name: Annotated[str | None, Query(max_length=120, description="Part of the name.")] = None,
     tag: Annotated[

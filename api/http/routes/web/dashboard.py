@@ -32,7 +32,7 @@ FILES = {path.name: path for path in STATIC.iterdir()}
 """The files that are served, by name; requests never name a path."""
 
 
-def visitor(request: Request) -> Principal | None:
+async def visitor(request: Request) -> Principal | None:
     """Return the principal of the browser's session; null without a valid one."""
     caller: Principal | None = request.state.caller
     return caller

@@ -58,7 +58,7 @@ def machines_part(services: ServicesDep, caller: Reader, run_id: str) -> Respons
     return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
-def log_filter(
+async def log_filter(
     level: Text = "", component: Text = "", environment: Text = "", text: Text = ""
 ) -> LogFilter:
     """Return the filter of the form, which sends empty fields as empty strings."""
@@ -71,7 +71,7 @@ def log_filter(
     )
 
 
-def position(
+async def position(
     attempt: Annotated[str, Query(max_length=9, pattern=r"^[0-9]*$")] = "",
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> tuple[int | None, int]:

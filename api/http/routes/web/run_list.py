@@ -32,7 +32,7 @@ Kind = Literal["", "train", "eval", "probe", "validate", "preview"]
 StatusChoice = Annotated[str, Query(max_length=20)]
 
 
-def chosen_filters(
+async def chosen_filters(
     status: StatusChoice = "",
     kind: Kind = "",
     name: Annotated[str, Query(max_length=120)] = "",

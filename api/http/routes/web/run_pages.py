@@ -69,7 +69,7 @@ def address_of(request: Request) -> str:
     return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
 
 
-def chosen_filters(  # noqa: PLR0913 (one per field)
+async def chosen_filters(  # noqa: PLR0913 (one per field)
     env: Text = "",
     step: Number = "",
     split: Literal["", "train", "eval"] = "",
@@ -140,7 +140,7 @@ def rollout_page(  # noqa: PLR0913 (one per part of the address)
     )
 
 
-def token_choice(
+async def token_choice(
     turn: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
     start: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
     measure: Measure = "gap",

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-_STACKED = ".mlp.experts."
+STACKED = ".mlp.experts."
+MATRICES = {"gate_up_proj": ("gate_proj", "up_proj")}
+"""Of an expert in files, whose rows a stacked tensor has one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +44,12 @@ def published_tensors(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, to
     `mlp.experts.gate_up_proj`, [E, 2 I, D], becomes `mlp.experts.0.gate_proj.weight` and so on,
     as views; any other tensor stays. These are the names of transformers' `save_pretrained`.
     """
-    prefix, stacked, part = name.partition(_STACKED)
+    prefix, stacked, part = name.partition(STACKED)
     if not stacked or tensor.dim() != 3:
         yield name, tensor
         return
     for number, matrix in enumerate(tensor):
-        own = f"{prefix}{_STACKED}{number}."
+        own = f"{prefix}{STACKED}{number}."
         if part == "gate_up_proj":
             gate, up = matrix.chunk(2)
             yield f"{own}gate_proj.weight", gate

@@ -23,7 +23,7 @@ Text = Annotated[str, Query(max_length=300)]
 Day = Annotated[str, Query(max_length=10)]
 
 
-def chosen_filters(
+async def chosen_filters(
     actor: Text = "", route: Text = "", target: Text = "", since: Day = "", until: Day = ""
 ) -> dict[str, str]:
     """Return the filled-in fields of the form; what is no day is left out."""

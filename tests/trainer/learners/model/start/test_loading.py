@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.distributed.tensor import DTensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
+from tests.trainer.fixtures.families import TYPES, family_model
 from tests.trainer.fixtures.forked import run_forked
 from tests.trainer.fixtures.tiny import tiny_config, tiny_model
 from tests.trainer.learners.accounted import _rank_of
@@ -80,6 +82,49 @@ def test_files_that_are_not_the_models_are_left_to_transformers(directory: Path)
     assert unread_policy(directory) is None
     first.unlink()
     assert unread_policy(directory) is None
+
+
+def rename(directory: Path, change: Callable[[str], str]) -> None:
+    """Write all tensors into one file, under other names."""
+    tensors = {
+        change(name): tensor
+        for path in directory.glob("*.safetensors")
+        for name, tensor in load_file(path).items()
+    }
+    for path in directory.glob("*.safetensors*"):
+        path.unlink()
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def behind_the_text_models_prefix(name: str) -> str:
+    return name.replace("model.", "model.language_model.", 1)
+
+
+@pytest.mark.parametrize("prefixed", [False, True], ids=["", "with more than text"])
+@pytest.mark.parametrize("model_type", TYPES)
+def test_a_policy_of_each_family_is_read_in_parts(
+    tmp_path: Path, model_type: str, *, prefixed: bool
+) -> None:
+    family_model(model_type).bfloat16().save_pretrained(tmp_path, max_shard_size="20KB")
+    has_experts = "moe" in model_type
+    names = {name for path in tmp_path.glob("*.safetensors") for name in load_file(path)}
+    assert any(".mlp.experts.0.gate_proj.weight" in name for name in names) == has_experts
+    expected = load_policy(tmp_path).state_dict()
+    if prefixed:
+        rename(tmp_path, behind_the_text_models_prefix)
+    parts = in_parts(tmp_path, LearnerOptions())._models.parameters
+    assert parts.keys() == expected.keys() - {"lm_head.weight"} | (
+        parts.keys() & {"lm_head.weight"}
+    )
+    for name, parameter in parts.items():
+        whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+        assert torch.equal(whole.detach(), expected[name]), name
+
+
+def test_an_expert_that_lacks_a_matrix_leaves_the_files_to_transformers(tmp_path: Path) -> None:
+    family_model("qwen3_moe").save_pretrained(tmp_path)
+    rename(tmp_path, lambda name: name.replace("experts.3.up_proj", "experts.3.lost"))
+    assert unread_policy(tmp_path) is None
 
 
 WIDE = {"hidden_size": 512, "intermediate_size": 1536, "vocab_size": 16_384}
