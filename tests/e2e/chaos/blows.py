@@ -181,6 +181,11 @@ def process_of(stage: Stage, part: Part) -> psutil.Process:
     return next(each for each in below if each.name().startswith(f"ray::{RAY_ACTORS[part]}"))
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """False once it has exited, also before its parent has asked how."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
 def await_return(stage: Stage, part: Part, victim: psutil.Process) -> None:
     """Wait for the next process of a part that was killed; a trainer's parts are its own affair."""
     if part in SUPERVISED or part is Part.MACHINE:
@@ -189,6 +194,8 @@ def await_return(stage: Stage, part: Part, victim: psutil.Process) -> None:
         stage.until(lambda: service.is_ready(name) and service.pid(name) != victim.pid)
     elif part is Part.SUPERVISOR:
         options = stage.service.options
+        # A supervisor that has not died yet would be taken for one that runs.
+        stage.until(lambda: not is_alive(victim))
         up_detached(options, say=lambda _line: None)
     elif part is Part.ENVIRONMENTS:
         stage.environments.start()
