@@ -183,7 +183,9 @@ def process_of(stage: Stage, part: Part) -> psutil.Process:
 
 def is_alive(process: psutil.Process) -> bool:
     """False once it has exited, also before its parent has asked how."""
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def await_return(stage: Stage, part: Part, victim: psutil.Process) -> None:
