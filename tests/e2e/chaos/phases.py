@@ -20,6 +20,8 @@ from tests.e2e.chaos.stage import Stage, crept_to, family, frozen
 
 FIRST_HIT_STEP = 2
 """A checkpoint is under way or complete, and most of the run is still to come."""
+CLAIM_S = 0.1
+"""The service answers a claim in less."""
 STEPPING_S = 0.02
 """Less than a trainer needs for a step, or to end once it has written that it does."""
 SENDING_S = 0.1
@@ -54,7 +56,9 @@ def provisioning(stage: Stage) -> Iterator[None]:
 @contextmanager
 def claiming(stage: Stage) -> Iterator[None]:
     """The runner stands still with a claim that the service has carried out."""
-    with crept_to(service_process(stage, "runner"), lambda: stage.run()["status"] == "starting"):
+    runner = service_process(stage, "runner")
+    # A claim that the service has not answered when one looks is a trainer after the next slice.
+    with crept_to(runner, lambda: stage.run()["status"] == "starting", settles_s=CLAIM_S):
         assert stage.live_trainers() == []
         yield
 

@@ -151,11 +151,16 @@ def family(process: psutil.Process) -> list[psutil.Process]:
 
 @contextmanager
 def crept_to(
-    process: psutil.Process, is_reached: Callable[[], bool], *, slice_s: float = SLICE_S
+    process: psutil.Process,
+    is_reached: Callable[[], bool],
+    *,
+    slice_s: float = SLICE_S,
+    settles_s: float = 0.0,
 ) -> Iterator[None]:
     """Let a process work in short slices until the condition holds; then it stands still.
 
-    So it is caught in a phase that lasts for less time than a test takes to look twice.
+    So it is caught in a phase that lasts for less time than a test takes to look twice. What
+    another process does of its own requests is over `settles_s` after each slice.
     """
     end = time.monotonic() + PATIENCE_S
     with frozen(process):
@@ -167,4 +172,5 @@ def crept_to(
             while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
                 time.sleep(SLICE_S / 4)
             assert process.status() != psutil.STATUS_ZOMBIE, "the trainer ended before the phase"
+            time.sleep(settles_s)
         yield
