@@ -17,6 +17,7 @@ from api.clusters.cloud_worker import require_cloud_worker
 from api.http import handlers
 from api.http.document import openapi
 from api.http.live.lifespan import run_hub
+from api.http.live.memory import return_memory
 from api.http.live.serving.shared import open_table
 from api.http.measurement.access_log import hide_codes
 from api.http.measurement.readiness import Readiness
@@ -205,7 +206,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 wrong_keys=WrongKeys(per_minute=settings.wrong_keys_per_minute, table=table),
             )
             app.state.rates = Rates(per_minute=settings.requests_per_minute, table=table)
-            async with run_hub(services.database, settings.database_url) as hub:
+            async with (
+                run_hub(services.database, settings.database_url) as hub,
+                return_memory(),
+            ):
                 app.state.hub = hub
                 # Without a signing secret no request comes in here: Socket Mode's process acts.
                 takes_requests = settings.slack_signing_secret is not None
