@@ -193,7 +193,14 @@ def await_return(stage: Stage, part: Part, victim: psutil.Process) -> None:
     if part in SUPERVISED or part is Part.MACHINE:
         name = SUPERVISED.get(part, "runner")
         service = stage.service
-        stage.until(lambda: service.is_ready(name) and service.pid(name) != victim.pid)
+
+        def is_back() -> bool:
+            # One look: a service that dies between two has no process.
+            record = status(service.options.state_dir).services[name]
+            process = record.process
+            return record.state == "ready" and process is not None and process.pid != victim.pid
+
+        stage.until(is_back)
     elif part is Part.SUPERVISOR:
         options = stage.service.options
         # A supervisor that has not died yet would be taken for one that runs.
