@@ -6,13 +6,13 @@ metric points a process stayed at twice its size. It gives back what it is asked
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import anyio
 from anyio.to_thread import run_sync
 
 EVERY_S = 10.0
@@ -43,16 +43,19 @@ async def return_memory(every_s: float = EVERY_S) -> AsyncIterator[None]:
     if trim is None:
         yield
         return
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_keep_small, trim, every_s)
+    task = asyncio.create_task(_keep_small(trim, every_s))
+    try:
         yield
-        tasks.cancel_scope.cancel()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def _keep_small(trim: Trim, every_s: float) -> None:
     least = resident_bytes()
     while True:
-        await anyio.sleep(every_s)
+        await asyncio.sleep(every_s)
         if resident_bytes() > GROWTH * least:
             await run_sync(trim, 0)
             least = resident_bytes()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
-import anyio
 import pytest
 
 from api.http.live import memory
@@ -64,7 +64,7 @@ async def test_it_is_asked_to_only_after_growth(
             raise TimeoutError
 
     monkeypatch.setattr(memory, "resident_bytes", resident)
-    monkeypatch.setattr(anyio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     with pytest.raises(TimeoutError):
         await memory._keep_small(trim, 1.0)
     assert asked == [0] * times
