@@ -1,7 +1,7 @@
 """Statistics and gradient of a chunk of scores over the vocabulary, apart from matrix products.
 
-The scores are the largest tensor there is, and each plain operation reads and writes it: on a GPU
-they take longer than the products. There they are compiled to one kernel for all.
+The scores are the largest tensor there is, and each plain operation reads and writes it. On a GPU
+all of them are compiled together.
 Legend: C tokens of the chunk, V vocabulary.
 """
 
