@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.setting import (
@@ -66,12 +65,16 @@ def _quarter(
     """Measure a rank of its own, which leaves nothing in memory."""
     try:
         spec = spec.model_copy(update={"max_micro_tokens": tokens * in_pass})
-        rank = setting.rank(QUARTER, spec)
         return _measured(
-            setting, rank, spec, tokens, layers=QUARTER, families=families, in_pass=in_pass
+            setting,
+            setting.rank(QUARTER, spec),
+            spec,
+            tokens,
+            layers=QUARTER,
+            families=families,
+            in_pass=in_pass,
         )
     finally:
-        rank = None
         clear(setting.device)
 
 
@@ -90,7 +93,7 @@ def costliest(setting: Setting) -> Cases:
     rows = sorted(profiled.key_averages(), key=lambda each: -getattr(each, key))
     if on_gpu:
         # A kernel is listed beside the operation that launched it.
-        rows = [each for each in rows if each.device_type is DeviceType.CUDA]
+        rows = [each for each in rows if each.device_type.name == "CUDA"]
     total = sum(getattr(each, key) for each in rows)
     yield (
         "step",

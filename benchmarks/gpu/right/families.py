@@ -56,7 +56,7 @@ def families(setting: Setting) -> Cases:
         mean = float((rounded - exact).abs().mean())
         figures: Figures = {"bfloat16_gap": mean, "is_near": mean < BFLOAT16_GAP}
         if not linear:
-            there = PolicyModule(model().to(device), chunk_tokens=1024)
+            there = PolicyModule(model(), chunk_tokens=1024).to(device)
             use_fused_kernels(there.causal_lm, device)
             largest = float((_logprobs(there, batches[0], setting.device) - exact).abs().max())
             figures |= {"largest": largest, "is_close": largest < FLOAT32_GAP}

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.distributed as dist
@@ -31,12 +32,14 @@ from hillclimb.hardware.model.shapes import (
 )
 from hillclimb.spec.training.learner import LearnerSpec
 from tests.trainer.fixtures.forked import run_forked
-from trainer.inputs.model.families.family import CausalLMConfig
 from trainer.inputs.model.families.registry import family_of
 from trainer.learners.context.group import context_group
 from trainer.learners.model.models import LearnerOptions, build_models
 from trainer.learners.model.sharding import Ranks
 from trainer.learners.packing.packing import pack_single
+
+if TYPE_CHECKING:
+    from trainer.inputs.model.families.family import CausalLMConfig
 
 CPU = torch.device("cpu")
 
@@ -73,7 +76,7 @@ def config_of(shape: ModelShape) -> CausalLMConfig:
             "linear_value_head_dim": shape.linear.value_dim,
             "linear_conv_kernel_dim": shape.linear.width,
         }
-    config: CausalLMConfig = AutoConfig.for_model(
+    made = AutoConfig.for_model(
         model_type,
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
@@ -88,7 +91,7 @@ def config_of(shape: ModelShape) -> CausalLMConfig:
         **experts,
         **linear,
     )
-    return config
+    return cast("CausalLMConfig", made)
 
 
 def peak_bytes(
