@@ -23,9 +23,13 @@ def deployment_tag(session: Session) -> str:
 
     Two services that share a cloud account never touch each other's clusters.
     """
+    query = select(Deployment.tag).where(Deployment.id == DEPLOYMENT_ID)
+    if (existing := session.scalar(query)) is not None:
+        return existing
     tag = "".join(secrets.choice(TAG_CHARS) for _ in range(TAG_LENGTH))
+    # Another process may create it at the same time.
     session.execute(insert(Deployment).values(id=DEPLOYMENT_ID, tag=tag).on_conflict_do_nothing())
-    return session.scalars(select(Deployment.tag).where(Deployment.id == DEPLOYMENT_ID)).one()
+    return session.scalars(query).one()
 
 
 def prefix(tag: str) -> str:

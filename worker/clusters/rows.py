@@ -25,6 +25,8 @@ _AttemptInfo: TypeAlias = tuple[Attempt, int, bool]
 
 def read(session: Session, clusters: Sequence[Cluster]) -> list[ClusterView]:
     """Return the views of rows, joined with their attempts and runs, in order; three queries."""
+    if not clusters:
+        return []
     attempts = _attempts(session, clusters)
     live = _not_terminated(session, clusters)
     is_any_pending = any(each.state == ClusterState.PENDING.value for each in clusters)

@@ -15,6 +15,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from api.clusters import leases
+from api.runs.api_liveness import is_api_alive
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
 from api.scheduling.outages import clock, deferral, extensions, sweep_mark
@@ -41,20 +42,24 @@ def runs(context: WorkerContext, *, now: datetime | None = None) -> Sequence[str
     """
     now = now or utc_now()
     with context.database.transaction() as session:
-        went_back = sweep_mark.is_ahead(session, now=now)
+        last = sweep_mark.last_completed_at(session)
+        went_back = sweep_mark.is_ahead(last, now)
         if went_back:
             num_early = clock.pull_back(session, now=now)
             log.warning("the clock was set back: %d runs were due too late", num_early)
-        after_outage = went_back or sweep_mark.was_down(session, now=now)
-        num_unreachable = extensions.mark_api_unreachable(
-            session, after_outage=after_outage, now=now
+        after_outage = went_back or sweep_mark.was_down(last, now)
+        is_api_down = not is_api_alive(session)
+        num_unreachable = (
+            extensions.mark_api_unreachable(session, now=now) if is_api_down or after_outage else 0
         )
         if num_unreachable:
             log.warning("no API process is alive for the nodes of %d clusters", num_unreachable)
         num_reset = extensions.reset_deadlines(session, now=now) if after_outage else 0
         if num_reset:
             log.warning("deadlines of %d runs reset: no worker ran for a while", num_reset)
-        num_extended = extensions.extend_leases_while_api_down(session, now=now)
+        num_extended = (
+            extensions.extend_leases_while_api_down(session, now=now) if is_api_down else 0
+        )
         if num_extended:
             log.warning("no API process is alive: leases of %d attempts extended", num_extended)
         deferral.defer_idle(session, now=now)

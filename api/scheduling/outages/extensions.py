@@ -12,7 +12,6 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from api.clusters.store import ClusterState, uses_blob_channel
-from api.runs.api_liveness import is_api_alive
 from api.runs.deadlines import RUNNER_LEASE_S, UNREACHABLE_MARK_INTERVAL
 from api.runs.status import CLAIMED_STATES, AttemptState
 from api.runs.transitions import set_deadline
@@ -43,15 +42,13 @@ def renew_runner_leases(session: Session, *, now: datetime) -> None:
 
 
 def extend_leases_while_api_down(session: Session, *, now: datetime) -> int:
-    """Extend leases and deadlines while no API process runs; return the number of runs.
+    """Extend leases and deadlines; return the number of runs.
 
-    Called before each sweep. Leases and deadlines are extended when half a lease is left of them,
-    so that few rows are written however long the API is down, and none expires. For a cluster only
-    the deadline is extended: the time of its node's last heartbeat must stay true. An attempt that
-    is to be killed, or whose trainer has ended, gets no more time.
+    Called before each sweep while no API process runs. Leases and deadlines are extended when half
+    a lease is left of them, so that few rows are written however long the API is down, and none
+    expires. For a cluster only the deadline is extended: the time of its node's last heartbeat must
+    stay true. An attempt that is to be killed, or whose trainer has ended, gets no more time.
     """
-    if is_api_alive(session):
-        return 0
     lease = timedelta(seconds=RUNNER_LEASE_S)
     is_late = Run.deadline_at < now + lease / 2
     is_alive = Attempt.kill_requested_at.is_(None) & Attempt.trainer_code.is_(None)
@@ -98,14 +95,12 @@ def extend_deadlines_while_store_down(session: Session, *, now: datetime) -> int
     return len(runs)
 
 
-def mark_api_unreachable(session: Session, *, after_outage: bool, now: datetime) -> int:
+def mark_api_unreachable(session: Session, *, now: datetime) -> int:
     """Mark running clusters whose nodes have no API process to claim their attempt from.
 
-    Called before each sweep. After an outage of the workers, the API may have been down as well.
-    Returns the number of clusters marked now.
+    Called before a sweep while no API process runs, and after an outage of the workers, in which
+    the API may have been down as well. Returns the number of clusters marked now.
     """
-    if is_api_alive(session) and not after_outage:
-        return 0
     query = (
         select(Cluster.id)
         .join(Attempt, Attempt.id == Cluster.attempt_id)

@@ -20,15 +20,18 @@ RUNS = "runs"
 DOWN = timedelta(seconds=SERVICE_DOWN_S)
 
 
-def was_down(session: Session, *, now: datetime) -> bool:
+def last_completed_at(session: Session) -> datetime | None:
+    """Return when the last complete sweep was, by the clock of its worker; null before any."""
+    return session.scalar(select(Sweep.completed_at).where(Sweep.name == RUNS))
+
+
+def was_down(last: datetime | None, now: datetime) -> bool:
     """Return True if no sweep was completed for long, or none ever."""
-    last = _last(session)
     return last is None or last < now - DOWN
 
 
-def is_ahead(session: Session, *, now: datetime) -> bool:
+def is_ahead(last: datetime | None, now: datetime) -> bool:
     """Return True if the last sweep lies in the future: the clock was set back since."""
-    last = _last(session)
     return last is not None and last > now + DOWN
 
 
@@ -37,12 +40,8 @@ def is_stale(session: Session, *, now: datetime) -> bool:
 
     After an outage, and after the clock was set; a task may come before that sweep.
     """
-    last = _last(session)
+    last = last_completed_at(session)
     return last is not None and abs(now - last) > DOWN
-
-
-def _last(session: Session) -> datetime | None:
-    return session.scalar(select(Sweep.completed_at).where(Sweep.name == RUNS))
 
 
 def mark(session: Session, *, now: datetime) -> None:

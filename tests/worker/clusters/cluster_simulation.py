@@ -89,7 +89,7 @@ class ClusterSimulation:
 
     def run_for(self, seconds: float, *, every_s: float | None = None) -> None:
         """Let the sweeps go on for so long: a minute in small steps, more in longer ones."""
-        every_s = every_s or (5.0 if seconds <= 60 else 15.0)
+        every_s = every_s or (5.0 if seconds <= 60 else 15.0 if seconds <= 120 else 30.0)
         end = self.now + timedelta(seconds=seconds)
         looks_at = self.now
         while self.now < end:

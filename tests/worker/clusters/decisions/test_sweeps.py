@@ -52,7 +52,7 @@ def test_a_run_that_waits_out_a_lack_of_capacity_is_in_nobodys_way(
     limit_clusters(cluster_sim, 1)
     cluster_sim.clouds.fails_launches = True
     unlucky = cluster_sim.submit("unlucky")
-    cluster_sim.run_for(300)
+    cluster_sim.run_for(300, every_s=15.0)
     assert [c.state for c in cluster_sim.clusters(unlucky)] == ["terminated"] * len(
         cluster_sim.clusters(unlucky)
     )
