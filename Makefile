@@ -10,6 +10,7 @@ DEMO_ARGS ?=
 , := ,
 # Tests that import the trainer; all others run in the control plane's environment.
 TRAINER_TESTS := tests/trainer tests/assets
+CONTROL_TESTS := tests $(addprefix --ignore=,$(TRAINER_TESTS))
 # Some environments forbid bytecode. The tests and the stack start hundreds of processes, and without
 # it each compiles our code anew: the API takes 4.5 instead of 3.3 s of CPU until it answers.
 unexport PYTHONDONTWRITEBYTECODE
@@ -131,12 +132,14 @@ junit = $(if $(RECORD),--junitxml $(RECORD)/$(1).xml)
 
 test: setup .venv-peers/.ready ## the default test suite, both environments
 	@$(if $(RECORD),mkdir -p $(RECORD))
-	@$(CONTROL)/python $(call record,control,api$(,)hillclimb$(,)worker) -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m "not long" -n 4 --dist loadfile --no-loadscope-reorder $(call junit,control)
-	@OMP_NUM_THREADS=1 $(TRAINER)/python $(call record,trainer,hillclimb$(,)trainer) -m pytest $(TRAINER_TESTS) -m "not long" -n 4 --dist worksteal --no-loadscope-reorder $(call junit,trainer)
+	@.ci/side_by_side \
+		'$(CONTROL)/python $(call record,control,api$(,)hillclimb$(,)worker) -m pytest $(CONTROL_TESTS) -m "not long" -n 3 --dist loadfile --no-loadscope-reorder $(call junit,control)' \
+		'OMP_NUM_THREADS=1 $(TRAINER)/python $(call record,trainer,hillclimb$(,)trainer) -m pytest $(TRAINER_TESTS) -m "not long" -n 2 --dist worksteal --no-loadscope-reorder $(call junit,trainer)'
 
 test-long: setup .venv-peers/.ready ## what takes longest: whole stacks, services and Ray's workers that are killed part by part
-	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m long -n 3 --dist loadfile --no-loadscope-reorder
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m long -n 2 --no-loadscope-reorder
+	@.ci/side_by_side \
+		'$(CONTROL)/python -m pytest $(CONTROL_TESTS) -m long -n 3 --dist loadfile --no-loadscope-reorder' \
+		'OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m long -n 2 --no-loadscope-reorder'
 
 screenshots: setup ## take the pictures of docs/images anew from a stack of its own that trains the demo (a quarter of an hour)
 	@bash tests/e2e/browser/install.sh $(CONTROL)/python
