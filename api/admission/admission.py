@@ -52,6 +52,12 @@ class Admitted:
         """The run's id."""
         return str(self.response.response["id"])
 
+    @property
+    def waits(self) -> bool:
+        """True if something else has to happen before the run can start."""
+        queue = self.response.response["queue"]
+        return queue is not None and queue["reason"] is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Integer, Select, exists, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Integer, Select, exists, func, select, tuple_
 from sqlalchemy.orm import Session, defer
 
 from api.runs.deadlines import RECHECK_S
@@ -226,32 +226,6 @@ def find_checkpoint(
             Checkpoint.deleted_at.is_(None),
         )
     )
-
-
-def num_waiting_for_runner(session: Session, project_id: str, *, before: Run | None) -> int:
-    """Return how many runs wait for a slot of a runner, before one of them or in all."""
-    facts: dict[str, object] = {"project_id": project_id}
-    if before is not None:
-        facts |= {"created_at": before.created_at, "run_id": before.id}
-    query = _AHEAD[before.status if before is not None else None]
-    return int(session.connection().execute(query, facts).scalar_one())
-
-
-_OLDER = "(created_at, id) < (:created_at, :run_id)"
-_AHEAD = {
-    status: text(
-        "SELECT count(*) FROM runs WHERE project_id = :project_id AND queue_class = 'runner'"
-        f" AND status IN ('queued', 'recovering') AND ({goes_before}) AND deleting_at IS NULL"
-    )
-    for status, goes_before in {
-        None: "true",
-        RunStatus.QUEUED.value: f"status = 'recovering' OR status = 'queued' AND {_OLDER}",
-        RunStatus.RECOVERING.value: f"status = 'recovering' AND {_OLDER}",
-    }.items()
-}
-"""By the status of the run before which others count. Texts that are made once: every submission
-and every look at a waiting run executes one, and to build it of expressions takes a tenth of the
-CPU time of a submission."""
 
 
 def num_waiting_for_cluster(

@@ -66,8 +66,7 @@ def _queue_position_on_cluster(session: Session, run: Run, *, now: datetime) -> 
 def _queue_position(
     session: Session, project_id: str, *, before: Run | None, now: datetime
 ) -> QueuePosition:
-    ahead = store.num_waiting_for_runner(session, project_id, before=before)
-    counted = slots.count(session, project_id, now=now)
+    ahead, counted = slots.count_with_waiting(session, project_id, before=before, now=now)
     reason = None
     if not counted.is_connected:
         reason = "No runner is connected."

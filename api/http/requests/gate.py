@@ -46,6 +46,8 @@ TARGETS = (
     "name",
 )  # fmt: skip
 """Parameters of paths that name what a request changes, the most telling first."""
+SUBMISSION = "POST /v1/runs"
+"""The route whose every step shares few threads (`FewThreads`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +215,10 @@ async def _caller(
             return await run_in_threadpool(_of_session, services, cookie)
         key, entrance = _bearer(request), entrance_of(request)
         await entrance.check(origin, key)
-        return await run_in_threadpool(entrance.enter, key, origin)
+        look = partial(entrance.enter, key, origin)
+        if origin.route == SUBMISSION:
+            return await services.run_pools.submissions.run(look)
+        return await run_in_threadpool(look)
     except NotAuthenticated:
         if access in PAGES:
             return None

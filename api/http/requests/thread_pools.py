@@ -83,6 +83,6 @@ class FewThreads:
 class RunPools:
     """Thread pools for the most frequent requests of people and scripts."""
 
-    submissions: FewThreads = field(default_factory=lambda: FewThreads(2))
+    submissions: FewThreads = field(default_factory=lambda: FewThreads(3))
     """Those of a project wait for each other in any case: the lock on its quotas."""
     lists: FewThreads = field(default_factory=lambda: FewThreads(3))

@@ -9,8 +9,9 @@ from datetime import datetime
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
+from api.runs.status import RunStatus
 from api.scheduling.capacity import quotas
-from api.tables import Runner
+from api.tables import Run, Runner
 
 LOCK_SPACE = 0x534C4F54
 """First key of the advisory lock under which slots of a project are counted and scheduled."""
@@ -33,7 +34,7 @@ class SlotCount:
     runners and not claimed yet; below 0 where more are scheduled than can be claimed."""
 
 
-_COUNT = text("""
+_COUNT = """
 SELECT count(*) > 0,
   -- A runner that came back with fewer slots may have more attempts than slots.
   coalesce(sum(greatest(0, slots - (SELECT count(*) FROM attempts
@@ -42,15 +43,44 @@ SELECT count(*) > 0,
      WHERE attempts.state = 'scheduled' AND runs.project_id = :project_id
        AND runs.queue_class = 'runner' AND runs.deleting_at IS NULL)
 FROM runners WHERE project_id = :project_id AND lease_until > :now AND NOT draining
-""")
-"""A text that is made once: every submission and every look at a waiting run executes it."""
+"""
+_OLDER = "(created_at, id) < (:created_at, :run_id)"
+_AHEAD = {
+    None: "true",
+    RunStatus.QUEUED.value: f"status = 'recovering' OR status = 'queued' AND {_OLDER}",
+    RunStatus.RECOVERING.value: f"status = 'recovering' AND {_OLDER}",
+}
+"""Which waiting runs come first, by the status of the run before which they count."""
+_COUNT_ALONE = text(_COUNT)
+_COUNT_WITH_WAITING = {
+    status: text(
+        "SELECT (SELECT count(*) FROM runs WHERE project_id = :project_id"
+        f" AND queue_class = 'runner' AND status IN ('queued', 'recovering') AND ({comes_first})"
+        f" AND deleting_at IS NULL), counted.* FROM ({_COUNT}) counted"
+    )
+    for status, comes_first in _AHEAD.items()
+}
+"""Texts that are made once: every submission and every look at a waiting run executes one, and to
+build it of expressions takes a tenth of the CPU time of a submission."""
 
 
 def count(session: Session, project_id: str, *, now: datetime) -> SlotCount:
     """Return the slots of the project's connected runners."""
     facts = {"project_id": project_id, "now": now}
-    is_connected, num_unpromised = session.connection().execute(_COUNT, facts).one()
+    is_connected, num_unpromised = session.connection().execute(_COUNT_ALONE, facts).one()
     return SlotCount(is_connected=is_connected, num_unpromised=num_unpromised)
+
+
+def count_with_waiting(
+    session: Session, project_id: str, *, before: Run | None, now: datetime
+) -> tuple[int, SlotCount]:
+    """Return how many runs wait for a slot, before one of them or in all; and the slots."""
+    facts: dict[str, object] = {"project_id": project_id, "now": now}
+    if before is not None:
+        facts |= {"created_at": before.created_at, "run_id": before.id}
+    query = _COUNT_WITH_WAITING[before.status if before is not None else None]
+    ahead, is_connected, num_unpromised = session.connection().execute(query, facts).one()
+    return ahead, SlotCount(is_connected=is_connected, num_unpromised=num_unpromised)
 
 
 def num_startable(session: Session, project_id: str, *, now: datetime) -> int:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.tables import ApiKey, Person, Project, ProjectMember
+from api.tables import ApiKey, Person, Project, ProjectMember, RunGrant
 from api.tables.access.errors import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from api.tables.access.roles import (
     RUNNER_SCOPES,
@@ -79,6 +79,8 @@ class Principal:
     """Who acts for the key, such as `slack:U0123`; null for its owner."""
     session: BrowserSession | None = None
     """Null for requests with a key."""
+    may_have_grant: bool = True
+    """False for a key that had none when it was looked up."""
 
     @property
     def actor(self) -> str:
@@ -108,7 +110,12 @@ _MEMBERSHIP = and_(
     ProjectMember.project_id == ApiKey.project_id, ProjectMember.person_id == ApiKey.person_id
 )
 _CANDIDATES = (
-    select(ApiKey.__table__, ProjectMember.role, Person.email)
+    select(
+        ApiKey.__table__,
+        ProjectMember.role,
+        Person.email,
+        exists().where(RunGrant.key_id == ApiKey.id).label("has_grant"),
+    )
     .select_from(ApiKey)
     .outerjoin(ProjectMember, _MEMBERSHIP)
     .outerjoin(Person, Person.id == ApiKey.person_id)
@@ -131,7 +138,8 @@ def authenticate(session: Session, key: str, *, now: datetime) -> Principal:
             if row.person_id is not None and row.role is None:
                 raise NotAuthenticated(NO_MEMBER)
             _note_use(session, row, now=now)
-            return _principal(row, row.role, row.email)
+            caller = _principal(row, row.role, row.email)
+            return caller if row.has_grant else replace(caller, may_have_grant=False)
     raise NotAuthenticated("The API key is not valid.")
 
 

@@ -27,19 +27,20 @@ class Run(Created, Base):
         Index("ix_runs_stuck_at", "stuck_at", postgresql_where=text("stuck_at IS NOT NULL")),
         # The order of a queue: recovering runs first (`recovering` sorts after `queued`).
         Index(
-            "ix_runs_queue",
+            "ix_runs_waiting",
             "project_id",
             "queue_class",
             text("status DESC"),
             "created_at",
             "id",
-            postgresql_where=text("status IN ('queued', 'recovering')"),
+            # All that the counts of a submission ask of a row: they read the index alone.
+            postgresql_where=text("status IN ('queued', 'recovering') AND deleting_at IS NULL"),
         ),
         Index(
-            "ix_runs_submissions",
+            "ix_runs_submitted",
             "project_id",
             "created_at",
-            postgresql_where=text("origin IS NULL"),
+            postgresql_where=text("origin IS NULL AND deleting_at IS NULL"),
         ),
         Index("ix_runs_ended_at", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
         Index(

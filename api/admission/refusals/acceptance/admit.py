@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy.orm import Session
 
 from api.admission.refusals.acceptance.errors import PathNotAccepted
-from api.admission.refusals.acceptance.store import list_evidence, why_void
+from api.admission.refusals.acceptance.store import rows_of_evidence, why_void
 from hillclimb.hardware.estimate import SAMPLES
 from hillclimb.spec.preflight.accepted_paths import ACCEPTABLE, AcceptedPath
 from hillclimb.spec.rules.experimental_features import experimental_features, refused_features
@@ -18,7 +18,7 @@ def accepted_paths(session: Session) -> tuple[AcceptedPath, ...]:
     """Return the paths that this installation has valid evidence of."""
     return tuple(
         AcceptedPath(path=path, subject=row.subject, versions=row.versions, evidence=row.id)
-        for row in list_evidence(session)
+        for row in rows_of_evidence(session)
         if why_void(row) is None
         for path in row.paths
         if path in ACCEPTABLE

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import cast
+from typing import Any, cast
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from api.admission.refusals.acceptance.errors import AcceptanceRejected
@@ -77,6 +77,19 @@ def list_evidence(session: Session, target: Target | None = None) -> Sequence[Ac
     return session.scalars(query).all()
 
 
+def rows_of_evidence(session: Session) -> Sequence[Row[Any]]:
+    """Return all evidence as `list_evidence`, as columns of the table.
+
+    Every submission reads it, and an object of the ORM for each row takes twice the CPU time.
+    """
+    return session.connection().execute(_ROWS).all()
+
+
+_ROWS = select(Acceptance.__table__).order_by(
+    Acceptance.target, Acceptance.created_at, Acceptance.id
+)
+
+
 def forget(session: Session, target: Target) -> int:
     """Delete the evidence of a target and return the number of rows."""
     rows = list_evidence(session, target)
@@ -85,7 +98,7 @@ def forget(session: Session, target: Target) -> int:
     return len(rows)
 
 
-def why_void(row: Acceptance) -> str | None:
+def why_void(row: Acceptance | Row[Any]) -> str | None:
     """Return the first version that matters and has changed, as a clause; None: it is valid.
 
     The service knows the product's version and its own libraries'; the trainer compares the

@@ -372,11 +372,15 @@ def _page(
 
 
 def _answer(services: Services, admitted: Admitted, background: BackgroundTasks) -> Response:
-    """Return the response for an admitted run, and enqueue a new one."""
+    """Return the response for an admitted run, and enqueue one whose turn is now.
+
+    One that waits for a runner or for other runs becomes due by itself: a task would change
+    nothing.
+    """
     headers = {"Location": f"/v1/runs/{admitted.run_id}"}
     if admitted.is_replayed:
         headers["Idempotent-Replayed"] = "true"
-    else:
+    elif not admitted.waits:
         background.add_task(services.task_queue.enqueue, [admitted.run_id])
     stored = admitted.response
     return JSONResponse(

@@ -57,7 +57,7 @@ def charge_extension(session: Session, caller: Principal, *, usd: float, hours: 
 
 
 def _lock_grant(session: Session, caller: Principal) -> RunGrant | None:
-    if caller.key_id is None:
+    if caller.key_id is None or not caller.may_have_grant:
         return None
     if session.connection().execute(_LOCKED, {"key_id": caller.key_id}).first() is None:
         return None
@@ -65,4 +65,4 @@ def _lock_grant(session: Session, caller: Principal) -> RunGrant | None:
 
 
 _LOCKED = select(RunGrant.key_id).where(RunGrant.key_id == bindparam("key_id")).with_for_update()
-"""Made once, and of a column: most keys have no grant, and every submission asks."""
+"""Made once, and of a column: most keys have no grant."""

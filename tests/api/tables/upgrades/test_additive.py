@@ -19,6 +19,7 @@ REASONS = {
     ("1018", "execute"): "fills a new column: keys that exist came from the environment",
     ("1019", "create_foreign_key"): "of a new column",
     ("1023", "execute"): "fills a new column: who is a member already has accepted",
+    ("1035", "drop_index"): "two new ones stand in their place; the older code has every row",
 }
 """Other operations, by revision, each with the reason why older code does not notice."""
 

@@ -25,7 +25,7 @@ def main() -> dict[str, float | str]:
     losses = []
     for _ in range(NUM_STEPS):
         forward = training.forward_backward(data, "cross_entropy")
-        optim = training.optim_step(types.AdamParams(learning_rate=2e-2))
+        optim = training.optim_step(types.AdamParams(learning_rate=5e-3))
         losses.append(forward.result().metrics["loss:sum"])
         optim.result()
     state = training.save_state("final").result()
