@@ -19,8 +19,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,8 @@ import httpx
 import psutil
 import psycopg
 
-from benchmarks.service.load.queue import QUOTAS
+from benchmarks.service.load.closed_loop import closed_loop, post
+from benchmarks.service.load.queue import QUOTAS, WARM_UP
 from benchmarks.service.outcomes import PASSWORD, ROOT, postgres
 from benchmarks.service.processes import tree_s
 from hillclimb.stack.servers.valkey import ValkeyServer
@@ -91,29 +90,18 @@ class Submitting:
 
     def turn(self, connections: int, requests: int, postmaster: int) -> dict[str, float]:
         """Submit so many runs; return what one cost, and how long the answers took (ms)."""
-        clients = [self.client() for _ in range(connections)]
-        for client in clients:
-            submit(client)
+        request = post("/v1/runs", json.dumps(spec_body()).encode(), port=self.port, key=KEY)
+        closed_loop(self.port, request, connections=connections, requests=WARM_UP)
         api, database = self.cpu_s(), tree_s(postmaster)
-        with ThreadPoolExecutor(connections) as pool:
-            parts = pool.map(lambda c: [submit(c) for _ in range(requests // connections)], clients)
-            times = sorted(each for part in parts for each in part)
+        times = closed_loop(self.port, request, connections=connections, requests=requests)
+        times.sort()
         api, database = self.cpu_s() - api, tree_s(postmaster) - database
-        for client in clients:
-            client.close()
         return {
             "api_cpu_ms": 1e3 * api / len(times),
             "postgres_cpu_ms": 1e3 * database / len(times),
             "p50_ms": statistics.median(times),
             "p99_ms": times[min(len(times) - 1, int(0.99 * len(times)))],
         }
-
-
-def submit(client: httpx.Client) -> float:
-    """Submit a run; return the milliseconds until the answer."""
-    began = time.perf_counter()
-    client.post("/v1/runs", json=spec_body()).raise_for_status()
-    return 1e3 * (time.perf_counter() - began)
 
 
 def compare(sides: dict[str, Submitting], options: Any, postmaster: int) -> dict[str, Any]:
@@ -138,7 +126,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--baseline", type=Path)
-    parser.add_argument("--requests", type=int, default=160)
+    parser.add_argument("--requests", type=int, default=640)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()

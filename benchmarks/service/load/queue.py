@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +31,7 @@ import psutil
 import psycopg
 
 from api.tables import Run
+from benchmarks.service.load.closed_loop import closed_loop, post
 from benchmarks.service.outcomes import PASSWORD, ROOT, postgres
 from hillclimb.stack.servers.valkey import ValkeyServer
 from hillclimb.stack.system.poll import wait_until
@@ -43,6 +43,8 @@ from tests.fixtures.postgres import launch, stop
 RESULT = ROOT / "benchmarks" / "results" / "queue.json"
 KEY = "hc_a-key-for-loopback-that-is-long-enough"
 DEEP, WAITING = 4_000, 1_000
+WARM_UP = 100
+"""Requests before those that count: the process has then made its statements and threads."""
 SETTLE_S = 70.0
 """Until the first check of every queued run is over, and its messages have expired."""
 COLUMNS = ", ".join(c.name for c in Run.__table__.columns if c.computed is None)
@@ -92,8 +94,8 @@ class Bench:
         self.valkey.initialise()
         log = self.folder / "valkey.log"
         self.processes.append(launch(self.valkey.command(), cwd=self.folder, log=log))
-        place = ("--host", "127.0.0.1", "--port", str(self.port), "--log-level", "warning")
-        self.start("api", "uvicorn", "api.app:create_app", "--factory", *place)
+        place = ("--port", str(self.port), "--log-level", "warning")
+        self.start("api", "api.http.live.serving", *place)
         if not wait_until(self.is_ready, deadline_s=120.0):
             raise RuntimeError((self.folder / "api.log").read_text()[-2000:])
         self.execute(QUOTAS)
@@ -133,7 +135,7 @@ class Bench:
         self.execute("DELETE FROM runs WHERE id LIKE 'run_copy%'")
         if num:
             with self.client() as client:
-                submit(client)
+                client.post("/v1/runs", json=spec_body()).raise_for_status()
             self.execute(COPIES, num - 1)
         self.execute("VACUUM ANALYZE runs")
 
@@ -162,28 +164,15 @@ def used(
     }
 
 
-def submit(client: httpx.Client) -> float:
-    """Submit a run; return the milliseconds until the answer."""
-    began = time.perf_counter()
-    answer = client.post("/v1/runs", json=spec_body())
-    elapsed = 1000.0 * (time.perf_counter() - began)
-    answer.raise_for_status()
-    return elapsed
-
-
 def measure_posts(bench: Bench, connections: int, requests: int) -> dict[str, float]:
     """Submit from so many connections at once; return times of the answers and CPU per request."""
-
-    def one(_: int) -> list[float]:
-        with bench.client() as client:
-            submit(client)
-            return [submit(client) for _ in range(requests // connections)]
-
+    request = post("/v1/runs", json.dumps(spec_body()).encode(), port=bench.port, key=KEY)
+    closed_loop(bench.port, request, connections=connections, requests=WARM_UP)
     before, load = bench.cpu_s(), os.getloadavg()[0]
-    with ThreadPoolExecutor(connections) as pool:
-        times = sorted(each for part in pool.map(one, range(connections)) for each in part)
+    times = closed_loop(bench.port, request, connections=connections, requests=requests)
+    times.sort()
     spent = used(before, bench.cpu_s())
-    num = len(times) + connections
+    num = len(times)
     return {
         "requests": len(times),
         "p50_ms": round(statistics.median(times), 1),
@@ -233,7 +222,7 @@ def benched() -> Iterator[Bench]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--requests", type=int, default=320)
+    parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
