@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 VARIABLE = "HILLCLIMB_ALIVE_FILE"
 SILENT_S = 120.0
@@ -18,9 +21,16 @@ take a minute."""
 
 
 def touch(*_: object, **__: object) -> None:
-    """Say that this process has done its work once more; nothing where no file is named."""
+    """Say that this process has done its work once more; nothing where no file is named.
+
+    A file that cannot be touched ends no process: the health check says so, and whoever reads it
+    decides.
+    """
     if path := os.environ.get(VARIABLE):
-        Path(path).touch()
+        try:
+            Path(path).touch()
+        except OSError as error:
+            log.warning("the health check will fail: %s", error)
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,20 +38,22 @@ def only_where_asked_for() -> None:
 
 
 @pytest.fixture(scope="package")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders as the image makes them: of its user, open to nobody else."""
+def folder() -> Iterator[Path]:
+    """Folders as the image makes them: of its user, open to nobody else.
+
+    Not in pytest's: the next pytest of this machine closes that to every other user.
+    """
     assert IMAGE_PYTHON.exists(), "tests/e2e/compose/install_image.sh makes it"
     assert shutil.which("setpriv"), "util-linux has it"
-    made = tmp_path_factory.mktemp("compose").resolve()
+    made = Path(tempfile.mkdtemp(prefix="hillclimb-compose-")).resolve()
     for name in ("state", "home"):
         (made / name).mkdir(mode=0o700)
     if os.geteuid() == 0:
-        # Whoever may not pass a folder above cannot be given one inside it.
-        for above in (made, *made.parents[:2]):
-            above.chmod(above.stat().st_mode | 0o011)  # adds a right, and takes none of /tmp's
+        made.chmod(0o711)  # PostgreSQL's user passes it
         for each in (made, made / "state", made / "home"):
             os.chown(each, IMAGE_UID, IMAGE_UID)
-    return made
+    yield made
+    shutil.rmtree(made)
 
 
 def trainer_python(folder: Path) -> Path:
