@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 import click
 
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.stack.lifecycle import read_options
 from hillclimb.cli.terminal.console import (
     json_of,
     out,
@@ -22,8 +23,15 @@ from hillclimb.cli.terminal.console import (
 )
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
-from hillclimb.cli.tools.accept.ladders import Climbed, climb_here, climb_in_service, climb_rounds
-from hillclimb.cli.tools.accept.rounds import Json, RoundsLadder, rented, tiny_spec
+from hillclimb.cli.tools.accept.gpu_here import refuse_without_gpu
+from hillclimb.cli.tools.accept.ladders import (
+    Climbed,
+    climb_here,
+    climb_in_service,
+    climb_rounds,
+    require_operator,
+)
+from hillclimb.cli.tools.accept.rounds import Json, RoundsLadder, is_for_runner, rented, tiny_spec
 from hillclimb.client.spec_file import read_spec, with_assignments
 from hillclimb.process.acceptance.ladder import CheckObservation
 from hillclimb.process.acceptance.targets import FACTS, TARGETS, Target, versions_that_matter
@@ -257,12 +265,16 @@ def _base(target: Target, spec_file: Path | None, model: str) -> Json:
 
 def _climb_rounds(target: Literal["gpu", "cluster"], spec: Json, *, as_json: bool) -> None:
     with connect() as client:
+        require_operator(client)
+        if target == "gpu" and is_for_runner(spec):
+            refuse_without_gpu(client.url, read_options())
         ladder = RoundsLadder(client, spec, target)
         _conclude(climb_rounds(client, ladder, target, _reporter(as_json=as_json)), as_json=as_json)
 
 
 def _climb_here(target: Target, options: dict[str, str | None], *, as_json: bool) -> None:
     with connect() as client:
+        require_operator(client)
         climbed = climb_here(client, target, options, _reporter(as_json=as_json))
     _conclude(climbed, as_json=as_json)
 

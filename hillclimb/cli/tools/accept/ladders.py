@@ -14,7 +14,7 @@ from typing import Any
 from hillclimb.cli.tools.accept.rounds import RoundsLadder
 from hillclimb.cli.tools.data_plane import as_flags, find_python
 from hillclimb.client.client import Client
-from hillclimb.client.errors import HillclimbError
+from hillclimb.client.errors import LadderRefused
 from hillclimb.process.acceptance.evidence import AcceptanceEvidence, PassedCheck
 from hillclimb.process.acceptance.ladder import CheckObservation, climb
 from hillclimb.process.acceptance.targets import FACTS, Target
@@ -28,10 +28,6 @@ FAILED = 3
 OPERATOR = "operator"
 """Scope of a key that may store evidence."""
 Report = Callable[[CheckObservation], object]
-
-
-class LadderRefused(HillclimbError):
-    """The ladder cannot begin: a key, a scope or a setting is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +71,7 @@ def require_operator(client: Client) -> None:
 
 
 def climb_rounds(client: Client, ladder: RoundsLadder, target: Target, report: Report) -> Climbed:
-    """Climb by a run of the service."""
-    require_operator(client)
+    """Climb by a run of the service; `require_operator` comes first."""
     observations = asyncio.run(climb(ladder, Redactor.of(os.environ), report))
     if not observations[-1].passed:
         return Climbed(target=target, observations=observations, acceptance=None)
@@ -103,7 +98,6 @@ def climb_here(
         DataPlaneMissing: there is none here.
         LadderRefused: it lacks a key, or a setting.
     """
-    require_operator(client)
     observations, facts = _run([target, *as_flags(options)], report)
     if facts is None:
         return Climbed(target=target, observations=observations, acceptance=None)

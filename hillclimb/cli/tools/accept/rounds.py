@@ -238,6 +238,12 @@ class RoundsLadder:
         return self.run_id
 
 
+def is_for_runner(spec: Json) -> bool:
+    """Tell whether the run of a spec goes to a runner, and to no rented machine."""
+    backend = spec.get("backend")
+    return not isinstance(backend, Mapping) or backend.get("type", "runner") == "runner"
+
+
 def rented(spec: Json, machines: Mapping[str, Any], *, nodes: int, max_usd: float) -> Json:
     """Return the spec on rented machines, for an hour and so many dollars at most."""
     skypilot = {"candidates": [dict(machines)], "num_nodes": nodes, "max_hours": 1}
