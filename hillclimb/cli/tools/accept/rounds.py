@@ -118,7 +118,7 @@ class RoundsLadder:
     def _submit(self) -> str:
         key = f"accept-{uuid.uuid4().hex}"
         self.run_id = self._client.submit(self._spec, idempotency_key=key).id
-        return "accepted as a run"
+        return f"accepted as run {self.run_id}"
 
     def _await_start(self) -> str:
         event = self._wait(lambda: self._newest("trainer.started"), START_S)
