@@ -6,9 +6,9 @@ transformers' own `generate` is the policy that samples; vLLM too where it is in
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import tempfile
 from dataclasses import replace
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,8 @@ def _learned(setting: Setting, rank: LearnerRank, model: CausalLM, prompt: list[
 
 def vllm(setting: Setting) -> Cases:
     """vLLM beside the learner: log-probs, and an update in the middle of a rollout."""
-    if importlib.util.find_spec("vllm") is None or setting.rehearses:
+    # A bare image may have its copy of FlashAttention alone (`carry.py`), which is no distribution.
+    if not any(distributions(name="vllm")) or setting.rehearses:
         yield "engine", {"skipped": "vLLM is not installed, or this is a rehearsal"}
         return
     yield "engine", asyncio.run(_beside_vllm(setting))

@@ -10,6 +10,7 @@ HillclimbError
 ├── RunAmbiguous       several runs have this prefix or name
 ├── DownloadFailed     a file is missing or damaged
 ├── DownloadRefused    another file has the name of a file to download
+├── LadderRefused      an acceptance cannot begin
 ├── ImportSourceError  there is nothing to import, or nowhere to export to
 ├── FiguresUnavailable the library that draws figures is not installed
 ├── SpecFileError      the spec file cannot be read
@@ -47,6 +48,10 @@ class NotConfigured(HillclimbError):
 
 class TableTextError(HillclimbError):
     """A text has no table of pass rates."""
+
+
+class LadderRefused(HillclimbError):
+    """An acceptance cannot begin: a key, a scope, a setting or a GPU is missing."""
 
 
 class ImportSourceError(HillclimbError):

@@ -350,21 +350,27 @@ def _blobs(options: StackOptions) -> Iterator[Check]:
 
 def _runners(options: StackOptions, record: StackRecord) -> Iterator[Check]:
     """Yield how many runners keep their lease, if the service and its database run."""
-    url = options.database_url or _own_database_url(options, record)
-    if record.supervisor is None or url is None:
+    present = reporting_runners(options, record)
+    if present is None:  # `database` has said why
         return
-    query = "SELECT name, lease_until >= now() FROM runners ORDER BY name"
-    try:
-        with psycopg.connect(url.replace("+psycopg", "", 1), connect_timeout=3) as connection:
-            rows = connection.execute(query).fetchall()
-    except psycopg.Error:  # `database` has said why
-        return
-    present = [str(name) for name, is_leased in rows if is_leased]
     if present:
         yield Check(name="runners", level="ok", detail=f"report: {', '.join(present)}")
     else:
         fix = "Runs wait for one: see logs/runner.log in the state directory."
         yield Check(name="runners", level="warn", detail="none reports", fix=fix)
+
+
+def reporting_runners(options: StackOptions, record: StackRecord) -> tuple[str, ...] | None:
+    """Return the names of the runners that keep their lease; None where nobody can be asked."""
+    url = options.database_url or _own_database_url(options, record)
+    if record.supervisor is None or url is None:
+        return None
+    query = "SELECT name FROM runners WHERE lease_until >= now() ORDER BY name"
+    try:
+        with psycopg.connect(url.replace("+psycopg", "", 1), connect_timeout=3) as connection:
+            return tuple(str(name) for (name,) in connection.execute(query).fetchall())
+    except psycopg.Error:
+        return None
 
 
 def _service(record: StackRecord) -> Iterator[Check]:

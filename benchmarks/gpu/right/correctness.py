@@ -22,12 +22,16 @@ from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.algo.sequences import Batch
 from trainer.errors import NonFiniteUpdate
 from trainer.learners.model.export import gathered
+from trainer.learners.model.kernels import flash4
 from trainer.learners.model.scoring import token_logprobs
 from trainer.learners.packing.packing import PrefixGroup
 from trainer.learners.rank import LearnerRank
 from trainer.weights.digests import tensor_digest
 
-PACKAGES = ("transformers", "peft", "safetensors", "triton", "vllm", "flash-attn-3", "pydantic")
+PACKAGES = (
+    *("transformers", "peft", "safetensors", "triton", "vllm", "flash-attn-3", "pydantic"),
+    *("liger-kernel", "flash-linear-attention", "nvidia-cutlass-dsl"),
+)
 VARIANTS = {
     "optimizer_moments": ("bfloat16", "int8"),
     "keep_activations": ("attention", "matmuls"),
@@ -44,6 +48,7 @@ def image(setting: Setting) -> Cases:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = None
+    found["flash4"] = flash4.is_there()
     if setting.device != "cpu":
         properties = torch.cuda.get_device_properties(setting.device)
         found |= {

@@ -7,6 +7,7 @@ from enum import IntEnum
 from hillclimb.client.errors import (
     ApiProblem,
     ApiUnreachable,
+    LadderRefused,
     NoCheckpoint,
     NotConfigured,
     RunUnknown,
@@ -28,7 +29,8 @@ class Exit(IntEnum):
     UNREACHABLE = 5
     """The service does not respond, or none is configured."""
     REFUSED = 6
-    """The service refused the request: invalid spec, wrong state, missing permission."""
+    """The service refused the request: invalid spec, wrong state, missing permission. Or an
+    acceptance cannot begin: a key, a setting or a GPU is missing."""
     NOT_FOUND = 7
     """The run, checkpoint or rollout does not exist, or was deleted."""
     RUN_PAUSED = 8
@@ -51,6 +53,8 @@ def exit_for(error: Exception) -> Exit:
     """Return the exit code of an error."""
     if isinstance(error, ApiProblem):
         return Exit.NOT_FOUND if error.status in (404, 410) else Exit.REFUSED
+    if isinstance(error, LadderRefused):
+        return Exit.REFUSED
     if isinstance(error, NoCheckpoint | RunUnknown):
         return Exit.NOT_FOUND
     if isinstance(error, ApiUnreachable | NotConfigured):

@@ -63,8 +63,11 @@ async def climb(
     ladder: Ladder,
     redactor: Redactor,
     report: Callable[[CheckObservation], object] = lambda _: None,
+    begin: Callable[[AcceptanceCheck], object] = lambda _: None,
 ) -> tuple[CheckObservation, ...]:
     """Return what each check saw, up to the first that failed; `report` gets each at once.
+
+    `begin` gets each check before it acts.
 
     What the ladder made is removed in any case. Neither `seen` nor `remedy` has a secret that the
     redactor knows.
@@ -72,6 +75,7 @@ async def climb(
     observations: list[CheckObservation] = []
     try:
         for check in ladder.checks:
+            begin(check)
             observation = _redacted(await _observe(check), redactor)
             observations.append(observation)
             report(observation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 import uuid
 from collections.abc import Callable, Sequence
@@ -26,6 +27,19 @@ ADDRESS_S = 60
 WITHOUT_ANSWER = (
     "check that this machine reaches the service, and its address (HILLCLIMB_BLOBS_URL)"
 )
+WITH_FAULT = (
+    "the service answers with an error of its own: see its log, and whether the bucket is"
+    " read-only or full"
+)
+OTHER_SERVER = (
+    "correct endpoint_url in HILLCLIMB_BLOBS_URL if another server answers there, else use a"
+    " service that returns what was stored (AWS S3, MinIO, Cloudflare R2)"
+)
+PUBLIC_URL = (
+    "set public_url in HILLCLIMB_BLOBS_URL to the address under which others reach the service"
+)
+_DETAILS = re.compile(r"^blob '[^']*': |(?<=[^\s?\"])\?[^\s\"]+")
+"""The name of the ladder's own blob, and the query of an address."""
 
 
 class S3Ladder:
@@ -35,7 +49,7 @@ class S3Ladder:
         self._store = store
         self._prefix = f"accept/{uuid.uuid4().hex}"
         self._transport = transport
-        self._is_clean = False
+        self._is_clean = True
 
     @property
     def checks(self) -> Sequence[AcceptanceCheck]:
@@ -51,7 +65,7 @@ class S3Ladder:
         )
 
     async def close(self) -> None:
-        """Delete what is left under the prefix."""
+        """Delete what is left under the prefix; nothing is asked where nothing was stored."""
         if not self._is_clean:
             try:
                 await asyncio.to_thread(self._store.delete_prefix, self._prefix)
@@ -66,8 +80,11 @@ class S3Ladder:
                 return await asyncio.to_thread(act)
             except StoreRefused as refusal:
                 raise CheckFailed("the store refuses", str(refusal)) from refusal
-            except (StoreError, httpx.HTTPError) as error:
-                raise CheckFailed(str(error), WITHOUT_ANSWER) from error
+            except StoreError as error:
+                # botocore's error of a service that answered has what it answered.
+                has_answered = isinstance(getattr(error.__cause__, "response", None), dict)
+                remedy = WITH_FAULT if has_answered else WITHOUT_ANSWER
+                raise CheckFailed(_DETAILS.sub("", str(error)), remedy) from error
 
         return AcceptanceCheck(name=name, act=explained, limit_s=limit_s, late=WITHOUT_ANSWER)
 
@@ -79,8 +96,10 @@ class S3Ladder:
         return "the bucket is there and can be listed"
 
     def _put(self) -> str:
+        self._is_clean = False
         self._store.put(self._key("small"), b"0123456789")
-        _expect(self._store.get(self._key("small")), b"0123456789", "return what was stored")
+        if (seen := self._store.get(self._key("small"))) != b"0123456789":
+            raise CheckFailed(f"{seen!r:.120} instead of the 10 bytes just stored", OTHER_SERVER)
         return "10 bytes stored and read back"
 
     def _list(self) -> str:
@@ -113,16 +132,20 @@ class S3Ladder:
         address = self._store.presign(self._key("small"), method="GET", expires_s=ADDRESS_S)
         if address is None:
             raise CheckFailed("the store has no addresses", "use a store at s3://…")
-        with httpx.Client(transport=self._transport, timeout=LIMIT_S / 2) as client:
-            part = client.get(address, headers={"Range": "bytes=3-6"})
-            bare = client.get(str(httpx.URL(address).copy_with(query=None)))
-        if part.status_code == 403:
+        place = urlsplit(address).netloc
+        try:
+            with httpx.Client(transport=self._transport, timeout=LIMIT_S / 2) as client:
+                part = client.get(address, headers={"Range": "bytes=3-6"})
+                bare = client.get(str(httpx.URL(address).copy_with(query=None)))
+        except httpx.HTTPError as error:
+            raise CheckFailed(f"{place}: {error}", PUBLIC_URL) from error
+        if (part.status_code, part.content) != (206, b"3456"):
             raise CheckFailed(
-                f"HTTP 403 at a presigned address of {urlsplit(address).hostname}",
-                "set public_url in HILLCLIMB_BLOBS_URL to the address under which others reach the"
-                " service; a proxy must not change the Host header",
+                f"HTTP {part.status_code} with {part.content!r:.60} instead of 4 bytes at a"
+                f" presigned address of {place}",
+                f"{PUBLIC_URL}; a proxy must change neither the Host header nor the range that is"
+                " requested",
             )
-        _expect((part.status_code, part.content), (206, b"3456"), "serve a range by address")
         bare_answer = "anybody can" if bare.is_success else f"HTTP {bare.status_code}"
         return f"4 bytes read by a presigned address; without its signature: {bare_answer}"
 

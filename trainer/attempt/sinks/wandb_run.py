@@ -43,11 +43,19 @@ def open_wandb(plan: TrackingPlan) -> Tracker:
     """
     if plan.spec.tracking.wandb.mode == "online":
         try:
-            return _WandbTracker(_start(plan, "online"))
+            return open_online(plan)
         except Exception as error:  # noqa: BLE001 - the sink edge: figures are kept in files instead
             _log.warning("W&B is offline; metrics are stored for `wandb sync`: %s", error)
-            _end_helper()
     return _WandbTracker(_start(plan, "offline"))
+
+
+def open_online(plan: TrackingPlan) -> Tracker:
+    """Start the attempt's W&B run at the server; raises any error of `wandb`."""
+    try:
+        return _WandbTracker(_start(plan, "online"))
+    except Exception:
+        _end_helper()
+        raise
 
 
 def _start(plan: TrackingPlan, mode: Literal["online", "offline"]) -> wandb.Run:

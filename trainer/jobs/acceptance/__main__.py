@@ -1,7 +1,8 @@
 """`python -m trainer.jobs.acceptance TARGET …`: climbs a ladder; `hillclimb accept` starts it.
 
-Standard output gets one JSON object per line: each check as it ends, and after the last one, if all
-passed, what evidence of it has besides.
+Standard output gets one JSON object per line: the address (`tries`), each check as it begins
+(`begins`, with its limit) and as it ends, and after the last one, if all passed, what evidence of
+it has besides.
 """
 
 from __future__ import annotations
@@ -51,7 +52,15 @@ def main() -> int:
         results.write(json.dumps(facts) + "\n")
         results.flush()
 
-    observations = asyncio.run(climb(attempted.ladder, redactor, lambda each: report(asdict(each))))
+    report({"tries": attempted.subject})
+    observations = asyncio.run(
+        climb(
+            attempted.ladder,
+            redactor,
+            report=lambda seen: report(asdict(seen)),
+            begin=lambda check: report({"begins": check.name, "limit_s": check.limit_s}),
+        )
+    )
     if not observations[-1].passed:
         return FAILED
     versions = own_version() | library_versions(*attempted.libraries)

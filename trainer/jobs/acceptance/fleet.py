@@ -20,7 +20,16 @@ from trainer.envs.fleet.instances.limiter import Limiter
 from trainer.envs.fleet.instances.request import InstanceRequest, InstanceRequests
 from trainer.envs.fleet.verifiers import grades, verification
 from trainer.envs.fleet.wire.api import FleetAccount, FleetApi, FleetInstance
-from trainer.envs.fleet.wire.faults import INSTANCE_LIMIT, CallRefused, WireFault, redact_key
+from trainer.envs.fleet.wire.faults import (
+    INSTANCE_LIMIT,
+    NO_JSON,
+    ODD,
+    REDIRECT,
+    UNREACHABLE,
+    CallRefused,
+    WireFault,
+    redact_key,
+)
 from trainer.envs.fleet.wire.results import tool_result
 from trainer.envs.fleet.wire.retry import CallRetry, Meter
 from trainer.envs.fleet.wire.schema import changes_nothing, tool_spec
@@ -29,6 +38,8 @@ from trainer.envs.fleet.wire.tool_paths import Tool, ToolPaths
 
 TTL_S = 600
 """The instance's longest life, whatever happens here: bounds what the ladder costs."""
+ANSWER_S = 8.0
+"""How long the platform may take to say whose key it is: a wrong address is known after it."""
 OPERATION_S, START_S, RESET_S, VERIFY_S = 20.0, 180.0, 60.0, 120.0
 GONE_S = 30.0
 """How long a deleted instance may still be listed."""
@@ -38,8 +49,11 @@ ADVICE: Mapping[str, str] = {
     "forbidden": "use a key that may create instances of this environment",
     "not_found": "name an environment (`--env`) and a task (`--task`) that this account has",
     INSTANCE_LIMIT: "end other instances of the account, or have its limit raised",
-    "unreachable": LATE,
+    UNREACHABLE: LATE,
 }
+ELSEWHERE = frozenset({"not_found", ODD, NO_JSON, REDIRECT})
+"""Faults of the first request that show another server than a platform."""
+NO_PLATFORM = f"correct {BASE_URL}: what answers there has not the platform's API"
 """The way out, by the kind of a fault."""
 
 
@@ -78,7 +92,7 @@ class FleetLadder:
     def checks(self) -> Sequence[AcceptanceCheck]:
         """The checks, in order."""
         return (
-            self._check("key", self._ask_who),
+            self._check("key", self._ask_who, limit_s=ANSWER_S),
             self._check("created", self._create, limit_s=START_S),
             self._check("reset", self._reset, limit_s=RESET_S),
             self._check("called", self._call, limit_s=60.0),
@@ -98,7 +112,7 @@ class FleetLadder:
             await self._api.close()
 
     def _check(
-        self, name: str, act: Callable[[], Awaitable[str]], *, limit_s: float = 30.0
+        self, name: str, act: Callable[[], Awaitable[str]], *, limit_s: float
     ) -> AcceptanceCheck:
         async def explained() -> str:
             try:
@@ -113,7 +127,17 @@ class FleetLadder:
     async def _ask_who(self) -> str:
         if not self._account.key:
             raise CheckFailed("there is no key", f"set {API_KEY} in this environment")
-        account = await self._retry.call("the account", self._api.me)
+        try:
+            account = await self._retry.call(
+                "the platform",
+                self._api.me,
+                # A run waits for a platform to come back; here the address is what is in question.
+                may_repeat=lambda fault: fault.kind not in (UNREACHABLE, *ELSEWHERE),
+            )
+        except WireFault as fault:
+            seen = redact_key(f"{self._account.base_url}: {fault}", self._account.key)
+            advice = NO_PLATFORM if fault.kind in ELSEWHERE else ADVICE.get(fault.kind, LATE)
+            raise CheckFailed(seen, advice) from fault
         return f"account {account.get('team_id', '?')}, limit {account.get('instance_limit', '?')}"
 
     async def _create(self) -> str:

@@ -6,6 +6,8 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import httpx
+
 from hillclimb.process.acceptance.ladder import AcceptanceCheck, CheckFailed
 from hillclimb.spec.backend.tinker import TinkerSpec
 from hillclimb.spec.training.algorithm import AlgorithmSpec
@@ -26,6 +28,10 @@ RANK, LEARNING_RATE = 8, 1e-3
 LONGEST = 64
 CALL_S, CHECK_S = 240.0, 300.0
 LATE = "try again later: the server has a queue, or check that this machine reaches it"
+ANSWER_S = 8.0
+"""How long the server may take to answer a first request, which has no key and is not repeated."""
+NOBODY = "check that this machine reaches the server (proxy, firewall), and TINKER_BASE_URL"
+OTHER_SERVER = "correct TINKER_BASE_URL: what answers there has not Tinker's API"
 KEY = "set TINKER_API_KEY to a key of this server, and TINKER_BASE_URL to the key's server"
 MODEL = "name a model of this server (`--model`)"
 
@@ -81,13 +87,28 @@ class TinkerLadder:
                 named = MODEL if "has no model" in str(refusal) else remedy
                 raise CheckFailed(str(refusal), named) from refusal
             except TrainerError as error:
-                raise CheckFailed(str(error), LATE) from error
+                is_late = isinstance(error.__cause__, TimeoutError) or self._service is not None
+                raise CheckFailed(str(error), LATE if is_late else OTHER_SERVER) from error
 
         return AcceptanceCheck(name=name, act=explained, limit_s=CHECK_S, late=LATE)
 
     async def _open(self) -> str:
+        await self._reach()
         self._service = await asyncio.to_thread(TinkerService, self._account, self._request)
         return f"a session, and the server has {self._request.base_model}"
+
+    async def _reach(self) -> None:
+        """Ask for an answer of any kind: the SDK tries a wrong address again for minutes."""
+        url = self._account.base_url
+        try:
+            async with httpx.AsyncClient(timeout=ANSWER_S) as http:
+                response = await http.get(f"{url}/api/v1/healthz")
+        except httpx.TimeoutException as late:
+            raise CheckFailed(f"{url} did not answer in {ANSWER_S:g} s", NOBODY) from late
+        except httpx.HTTPError as error:
+            raise CheckFailed(f"{url}: {error}", NOBODY) from error
+        if response.is_server_error:
+            raise CheckFailed(f"{url} answers HTTP {response.status_code}", LATE)
 
     async def _make_adapter(self) -> str:
         options = TinkerOptions(

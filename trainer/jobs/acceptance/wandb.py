@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 import time
 import uuid
@@ -19,14 +18,17 @@ from hillclimb.protocol.rundir import AttemptDir
 from hillclimb.spec.hosts import is_private
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.sinks.trackers.plan import TrackingPlan
-from trainer.attempt.sinks.wandb_run import API_KEY, open_wandb
+from trainer.attempt.sinks.wandb_run import API_KEY, open_online
 from trainer.inputs.accepted_paths import WANDB_URL, wandb_url
 
 NUM_STEPS = 3
 METRIC = "accept/step"
 READ_S = 60.0
 """How long the server may take until it returns what was logged."""
+ANSWER_S = 10.0
 LATE = f"check that this machine reaches W&B (proxy, firewall), and {WANDB_URL}"
+IN_TROUBLE = "try again later: the server is in trouble"
+OTHER_SERVER = f"correct {WANDB_URL}: what answers there has not W&B's API"
 WRONG_KEY = f"set {API_KEY} to a key of this server, and {WANDB_URL} to the key's server"
 VIEWER = "query { viewer { username entity } }"
 RUN = """
@@ -69,6 +71,8 @@ class WandbLadder:
         async def explained() -> str:
             try:
                 return await act()
+            except httpx.TimeoutException as late:
+                raise CheckFailed(f"{self._url} did not answer in {ANSWER_S:g} s", LATE) from late
             except httpx.HTTPError as error:
                 raise CheckFailed(f"{self._url}: {error}", LATE) from error
 
@@ -101,13 +105,14 @@ class WandbLadder:
         run_dir = AttemptDir(Path(self._run_dir.name) / self._run, 1)
         run_dir.path.mkdir(parents=True)
         plan = TrackingPlan(spec=spec, attempt_dir=run_dir, resume_from=None)
-        url = await asyncio.to_thread(_log_steps, plan)
         self._name = plan.run_id
-        if url is None:
+        try:
+            url = await asyncio.to_thread(_log_steps, plan)
+        except Exception as error:  # any error of `wandb`, at which a run would fall back to files
             raise CheckFailed(
-                "the sink fell back to files",
+                f"W&B takes no run: {error}",
                 f"let the key write to {self._entity}/{self._project} (`--entity`, `--project`)",
-            )
+            ) from error
         return f"{NUM_STEPS} steps logged at {url}"
 
     async def _read(self) -> str:
@@ -137,24 +142,29 @@ class WandbLadder:
         return run if isinstance(run, dict) else None
 
     async def _ask(self, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
-        async with httpx.AsyncClient(auth=("api", self._key), timeout=30.0) as http:
+        async with httpx.AsyncClient(auth=("api", self._key), timeout=ANSWER_S) as http:
             body = {"query": query, "variables": dict(variables)}
             response = await http.post(f"{self._url.rstrip('/')}/graphql", json=body)
         if response.status_code in (401, 403):
             raise CheckFailed(f"{self._url} refuses the key", WRONG_KEY)
+        status = f"{self._url} answers HTTP {response.status_code}"
+        if response.is_server_error:
+            raise CheckFailed(status, IN_TROUBLE)
         try:
             answer = response.json()
-        except json.JSONDecodeError as error:
-            raise CheckFailed(f"HTTP {response.status_code} without JSON", LATE) from error
+        except ValueError as error:
+            raise CheckFailed(f"{status} without JSON", OTHER_SERVER) from error
+        if not isinstance(answer, dict):
+            raise CheckFailed(f"{status} without an object of JSON", OTHER_SERVER)
         errors = answer.get("errors")
         if errors or not response.is_success:
-            raise CheckFailed(f"HTTP {response.status_code}: {str(errors)[:200]}", WRONG_KEY)
+            raise CheckFailed(f"{status}: {str(errors)[:200]}", WRONG_KEY)
         return dict(answer.get("data") or {})
 
 
 def _log_steps(plan: TrackingPlan) -> str | None:
-    """Log the steps as a run does and return the run's address; None where it went to files."""
-    tracker = open_wandb(plan)
+    """Log the steps as a run does and return the run's address; raises any error of `wandb`."""
+    tracker = open_online(plan)
     url = tracker.run.url
     for step in range(NUM_STEPS):
         tracker.log({METRIC: float(step)}, step=step, at=datetime.now(UTC))

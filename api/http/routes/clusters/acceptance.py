@@ -35,7 +35,7 @@ from hillclimb.protocol.payloads.projects.acceptance import (
 )
 
 _S3_SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-CHECK_RETRIES = RetryPolicy(total_s=5.0, silence_s=20.0)
+CHECK_RETRIES = RetryPolicy(total_s=5.0, silence_s=10.0)
 """A check says at once what is wrong."""
 router = APIRouter(
     prefix="/v1/acceptance",

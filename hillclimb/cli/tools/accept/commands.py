@@ -11,9 +11,9 @@ from typing import Literal, TypeVar
 import click
 
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.stack.lifecycle import read_options
 from hillclimb.cli.terminal.console import (
     json_of,
-    out,
     print_json,
     print_table,
     print_text,
@@ -22,10 +22,17 @@ from hillclimb.cli.terminal.console import (
 )
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
-from hillclimb.cli.tools.accept.ladders import Climbed, climb_here, climb_in_service, climb_rounds
-from hillclimb.cli.tools.accept.rounds import Json, RoundsLadder, rented, tiny_spec
+from hillclimb.cli.tools.accept.gpu_here import refuse_without_gpu
+from hillclimb.cli.tools.accept.ladders import (
+    Climbed,
+    climb_here,
+    climb_in_service,
+    climb_rounds,
+    require_operator,
+)
+from hillclimb.cli.tools.accept.progress import Progress, print_check
+from hillclimb.cli.tools.accept.rounds import Json, RoundsLadder, is_for_runner, rented, tiny_spec
 from hillclimb.client.spec_file import read_spec, with_assignments
-from hillclimb.process.acceptance.ladder import CheckObservation
 from hillclimb.process.acceptance.targets import FACTS, TARGETS, Target, versions_that_matter
 from hillclimb.protocol.payloads.projects.acceptance import AcceptancePayload
 
@@ -107,7 +114,7 @@ def show(*, target: Target | None, as_json: bool) -> None:
     )
     for each in page.data if target is not None else ():
         for check in each.observations:
-            _print_line("ok", check.name, check.seen, check.seconds)
+            print_check("ok", check.name, check.seen, check.seconds)
 
 
 @accept.command()
@@ -257,13 +264,19 @@ def _base(target: Target, spec_file: Path | None, model: str) -> Json:
 
 def _climb_rounds(target: Literal["gpu", "cluster"], spec: Json, *, as_json: bool) -> None:
     with connect() as client:
+        require_operator(client)
+        if target == "gpu" and is_for_runner(spec):
+            refuse_without_gpu(client.url, read_options())
         ladder = RoundsLadder(client, spec, target)
-        _conclude(climb_rounds(client, ladder, target, _reporter(as_json=as_json)), as_json=as_json)
+        with Progress(is_silent=as_json) as progress:
+            climbed = climb_rounds(client, ladder, target, progress)
+    _conclude(climbed, as_json=as_json)
 
 
 def _climb_here(target: Target, options: dict[str, str | None], *, as_json: bool) -> None:
-    with connect() as client:
-        climbed = climb_here(client, target, options, _reporter(as_json=as_json))
+    with connect() as client, Progress(is_silent=as_json) as progress:
+        require_operator(client)
+        climbed = climb_here(client, target, options, progress)
     _conclude(climbed, as_json=as_json)
 
 
@@ -271,8 +284,8 @@ def _in_service(target: Target, channel: str | None, *, forget: bool, as_json: b
     if forget:
         _forget(target, as_json=as_json)
         return
-    with connect() as client:
-        climbed = climb_in_service(client, target, channel, _reporter(as_json=as_json))
+    with connect() as client, Progress(is_silent=as_json) as progress:
+        climbed = climb_in_service(client, target, channel, progress)
     _conclude(climbed, as_json=as_json)
 
 
@@ -285,23 +298,6 @@ def _forget(target: Target, *, as_json: bool) -> None:
         print_text(f"the evidence of {target} is forgotten: its paths need the flag again")
     else:
         print_text(f"there was no evidence of {target}")
-
-
-def _reporter(*, as_json: bool) -> Callable[[CheckObservation], None]:
-    def report(check: CheckObservation) -> None:
-        if as_json:
-            return
-        _print_line("ok" if check.passed else "fail", check.name, check.seen, check.seconds)
-        if check.remedy:
-            print_text(f"      {check.remedy}", style="dim")
-
-    return report
-
-
-def _print_line(level: str, name: str, seen: str, seconds: float) -> None:
-    style = "green" if level == "ok" else "red"
-    out.print(f"[{style}]{level:>4}[/{style}]  ", end="")
-    print_text(f"{name}: {seen} ({seconds:.1f} s)")
 
 
 def _conclude(climbed: Climbed, *, as_json: bool) -> None:

@@ -7,14 +7,15 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hillclimb.cli.tools.accept.progress import Progress
 from hillclimb.cli.tools.accept.rounds import RoundsLadder
 from hillclimb.cli.tools.data_plane import as_flags, find_python
 from hillclimb.client.client import Client
-from hillclimb.client.errors import HillclimbError
+from hillclimb.client.errors import LadderRefused
 from hillclimb.process.acceptance.evidence import AcceptanceEvidence, PassedCheck
 from hillclimb.process.acceptance.ladder import CheckObservation, climb
 from hillclimb.process.acceptance.targets import FACTS, Target
@@ -27,11 +28,6 @@ FAILED = 3
 """Exit code of that module after a check that failed."""
 OPERATOR = "operator"
 """Scope of a key that may store evidence."""
-Report = Callable[[CheckObservation], object]
-
-
-class LadderRefused(HillclimbError):
-    """The ladder cannot begin: a key, a scope or a setting is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +45,17 @@ class Climbed:
 
 
 def climb_in_service(
-    client: Client, target: Target, channel: str | None, report: Report
+    client: Client, target: Target, channel: str | None, progress: Progress
 ) -> Climbed:
-    """Let the service climb with its own settings; `report` gets the checks at the end."""
+    """Let the service climb with its own settings; its checks are printed at the end."""
+    progress.announce(target)
+    progress.locate(f"{client.url}, which answers after its last check")
     checks = client.acceptance.run_service_checks(target, channel=channel)
     observations = tuple(
         CheckObservation(**each.model_dump(mode="json")) for each in checks.observations
     )
     for observation in observations:
-        report(observation)
+        progress.end(observation)
     return Climbed(target=target, observations=observations, acceptance=checks.acceptance)
 
 
@@ -74,10 +72,19 @@ def require_operator(client: Client) -> None:
         )
 
 
-def climb_rounds(client: Client, ladder: RoundsLadder, target: Target, report: Report) -> Climbed:
-    """Climb by a run of the service."""
-    require_operator(client)
-    observations = asyncio.run(climb(ladder, Redactor.of(os.environ), report))
+def climb_rounds(
+    client: Client, ladder: RoundsLadder, target: Target, progress: Progress
+) -> Climbed:
+    """Climb by a run of the service; `require_operator` comes first."""
+    progress.announce(target)
+    observations = asyncio.run(
+        climb(
+            ladder,
+            Redactor.of(os.environ),
+            report=progress.end,
+            begin=lambda check: progress.begin(check.name, check.limit_s),
+        )
+    )
     if not observations[-1].passed:
         return Climbed(target=target, observations=observations, acceptance=None)
     evidence = AcceptanceEvidence(
@@ -95,7 +102,7 @@ def climb_rounds(client: Client, ladder: RoundsLadder, target: Target, report: R
 
 
 def climb_here(
-    client: Client, target: Target, options: Mapping[str, str | None], report: Report
+    client: Client, target: Target, options: Mapping[str, str | None], progress: Progress
 ) -> Climbed:
     """Climb in the data plane of this machine, with the keys of this environment.
 
@@ -103,8 +110,8 @@ def climb_here(
         DataPlaneMissing: there is none here.
         LadderRefused: it lacks a key, or a setting.
     """
-    require_operator(client)
-    observations, facts = _run([target, *as_flags(options)], report)
+    progress.announce(target)
+    observations, facts = _run([target, *as_flags(options)], progress)
     if facts is None:
         return Climbed(target=target, observations=observations, acceptance=None)
     evidence = AcceptanceEvidence(
@@ -120,7 +127,7 @@ def climb_here(
 
 
 def _run(
-    arguments: Sequence[str], report: Report
+    arguments: Sequence[str], progress: Progress
 ) -> tuple[tuple[CheckObservation, ...], dict[str, Any] | None]:
     """Return the checks, and what evidence has besides; None after a failure."""
     command = [str(find_python()), "-m", MODULE, *arguments]
@@ -133,9 +140,13 @@ def _run(
                 value = json.loads(line)
                 if "subject" in value:
                     facts = value
-                    continue
-                observations.append(CheckObservation(**value))
-                report(observations[-1])
+                elif "tries" in value:
+                    progress.locate(value["tries"])
+                elif "begins" in value:
+                    progress.begin(value["begins"], value["limit_s"])
+                else:
+                    observations.append(CheckObservation(**value))
+                    progress.end(observations[-1])
         log.seek(0)
         errors = log.read().strip().splitlines()
     if process.returncode not in (0, FAILED):

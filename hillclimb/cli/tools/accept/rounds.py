@@ -118,7 +118,7 @@ class RoundsLadder:
     def _submit(self) -> str:
         key = f"accept-{uuid.uuid4().hex}"
         self.run_id = self._client.submit(self._spec, idempotency_key=key).id
-        return "accepted as a run"
+        return f"accepted as run {self.run_id}"
 
     def _await_start(self) -> str:
         event = self._wait(lambda: self._newest("trainer.started"), START_S)
@@ -236,6 +236,12 @@ class RoundsLadder:
     def _id(self) -> str:
         assert self.run_id is not None
         return self.run_id
+
+
+def is_for_runner(spec: Json) -> bool:
+    """Tell whether the run of a spec goes to a runner, and to no rented machine."""
+    backend = spec.get("backend")
+    return not isinstance(backend, Mapping) or backend.get("type", "runner") == "runner"
 
 
 def rented(spec: Json, machines: Mapping[str, Any], *, nodes: int, max_usd: float) -> Json:

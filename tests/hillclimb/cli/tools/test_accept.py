@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hillclimb.cli.commands import main
+from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.tools import data_plane
 from hillclimb.cli.tools.accept import ladders
 from hillclimb.process.acceptance.targets import FACTS, TARGETS
@@ -89,10 +90,24 @@ def test_the_first_failure_is_printed_with_its_remedy_and_nothing_is_stored(
     assert (document["passed"], document["acceptance"]) == (False, None)
 
 
+def test_what_is_tried_is_said_before_it_is_known_how_it_went(
+    hc: Invoke, fleet_ladder: Path
+) -> None:
+    begun = [{"tries": "https://fleet.example"}, {"begins": "key", "limit_s": 13.0}]
+    write(fleet_ladder, [*begun, *checks("key", failed="key")])
+    failed = hc("accept", "fleet", "--env", "booking", "--task", "t")
+    assert failed.stderr.splitlines()[1:] == [
+        "      at https://fleet.example",
+        "  ..  key, for 13 s at most",
+    ]
+    assert failed.stderr.startswith("fleet: an instance of the platform")
+    assert hc("accept", "fleet", "--env", "booking", "--task", "t", "--json").stderr == ""
+
+
 def test_a_ladder_that_cannot_begin_says_why(hc: Invoke, fleet_ladder: Path) -> None:
     write(fleet_ladder, [])
     refused = hc("accept", "fleet", "--env", "booking", "--task", "t")
-    assert refused.exit_code != 0
+    assert refused.exit_code == Exit.REFUSED
     assert "set FLEET_API_KEY" in refused.stderr
 
 
@@ -104,7 +119,7 @@ def test_a_key_that_may_not_store_evidence_begins_nothing(
     monkeypatch.setenv("HILLCLIMB_API_KEY", created["secret"])
     for arguments in (["fleet", "--env", "booking", "--task", "t"], ["gpu"]):
         refused = CliRunner(mix_stderr=False).invoke(main, ["accept", *arguments])
-        assert refused.exit_code != 0
+        assert refused.exit_code == Exit.REFUSED
         assert "scope `operator`" in refused.stderr
         assert refused.stdout == ""
 

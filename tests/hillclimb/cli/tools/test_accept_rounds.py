@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hillclimb.cli.tools.accept.ladders import climb_rounds
+from hillclimb.cli.tools.accept.progress import Progress
 from hillclimb.cli.tools.accept.rounds import CANARY, RoundsLadder, tiny_spec
 from hillclimb.client.client import Client
 from hillclimb.process.acceptance.ladder import CheckObservation, climb
@@ -77,7 +78,7 @@ def climbed(client: Client) -> tuple[CheckObservation, ...]:
 
 
 def test_two_rounds_on_a_gpu_are_evidence_of_its_kind(client: ToldClient) -> None:
-    result = climb_rounds(client, ladder_of(client), "gpu", lambda _: None)
+    result = climb_rounds(client, ladder_of(client), "gpu", Progress(is_silent=True))
     assert [each.name for each in result.observations if each.passed] == list(FACTS["gpu"].checks)
     stored = result.acceptance
     assert stored is not None

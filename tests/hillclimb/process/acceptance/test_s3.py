@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,13 +16,13 @@ from hillclimb.process.acceptance.s3 import S3Ladder, place_of_store
 from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.process.redactor import Redactor
 from tests.hillclimb.blobs.conftest import credentials, moto, rclone
-from tests.hillclimb.blobs.servers import BUCKET, REGION, SECRET
+from tests.hillclimb.blobs.servers import BUCKET, REGION, SECRET, Fault, FaultyProxy
 
 __all__ = ["credentials", "moto", "rclone"]
 
 
-def at(service: str, bucket: str = BUCKET) -> BlobStore:
-    url = f"s3://{bucket}/p?endpoint_url={service}&region={REGION}"
+def at(service: str, bucket: str = BUCKET, more: str = "") -> BlobStore:
+    url = f"s3://{bucket}/p?endpoint_url={service}&region={REGION}{more}"
     return open_store(url, RetryPolicy(total_s=1.0))
 
 
@@ -56,6 +58,60 @@ def test_a_wrong_key_is_the_first_thing_that_is_said(
 def test_a_bucket_that_is_not_there_is_named(rclone: str) -> None:
     (only,) = climbed(at(rclone, "nowhere"))
     assert "there is no bucket 'nowhere'" in only.remedy
+
+
+def test_a_service_that_is_away_is_named_without_the_request_and_asked_no_more() -> None:
+    (only,) = climbed(at("http://127.0.0.1:9"))
+    assert only.seen == 'Could not connect to the endpoint URL: "http://127.0.0.1:9/bucket"'
+    assert "check that this machine reaches the service" in only.remedy
+
+
+def test_a_service_that_never_answers_is_no_service_with_a_fault() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"s3://{BUCKET}?endpoint_url=http://127.0.0.1:{silent.getsockname()[1]}"
+        (only,) = climbed(open_store(url, RetryPolicy(total_s=0.1, silence_s=0.2)))
+    assert "Read timeout" in only.seen
+    assert "check that this machine reaches the service" in only.remedy
+
+
+def test_nothing_is_deleted_where_nothing_was_stored(moto: str) -> None:
+    with FaultyProxy(moto).serve() as proxy:
+        (only,) = climbed(at(proxy.url, "nowhere"))
+    assert "there is no bucket 'nowhere'" in only.remedy
+    assert len(proxy.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [("AccessDenied", "allow s3:GetObject, s3:PutObject"), ("InternalError", "is read-only")],
+)
+def test_a_bucket_that_takes_nothing_is_said_to_be_read_only(
+    moto: str, code: str, remedy: str
+) -> None:
+    with FaultyProxy(moto).serve() as proxy:
+        proxy.choose = lambda method, _: Fault(status=403, code=code) if method == "PUT" else None
+        *_, last = climbed(at(proxy.url))
+    assert (last.name, last.passed) == ("put", False)
+    assert remedy in last.remedy
+
+
+def test_another_server_at_the_address_is_not_taken_for_a_bad_service(moto: str) -> None:
+    with FaultyProxy(moto).serve() as proxy:
+        proxy.choose = lambda method, _: Fault(status=200, body="<html/>")
+        *_, last = climbed(at(proxy.url))
+    assert (last.name, last.passed) == ("put", False)
+    assert "correct endpoint_url" in last.remedy
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_wrong_public_address_is_named_as_the_cause(moto: str, away: bool) -> None:
+    with FaultyProxy(moto).serve() as proxy:
+        proxy.choose = lambda method, _: Fault(status=200, body="<html/>")
+        public = "http://127.0.0.1:9" if away else proxy.url
+        *_, last = climbed(at(moto, more=f"&public_url={public}"))
+    assert (last.name, last.passed) == ("presigned", False)
+    assert urlsplit(public).netloc in last.seen
+    assert "set public_url in HILLCLIMB_BLOBS_URL" in last.remedy
 
 
 def test_the_place_of_a_store_has_neither_settings_nor_a_user() -> None:

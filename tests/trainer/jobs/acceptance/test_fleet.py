@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +51,34 @@ async def test_a_refusal_names_the_remedy_and_leaves_nothing(
         assert remedy in last.remedy
         assert "key-of-nobody" not in last.seen + last.remedy
         assert await server.json("GET", "/v1/env/instances") == []
+
+
+async def test_an_address_where_nobody_listens_is_said_at_once() -> None:
+    started = time.monotonic()
+    (only,) = await climbed("http://127.0.0.1:9")
+    assert time.monotonic() - started < 3.0
+    assert "http://127.0.0.1:9: unreachable" in only.seen
+    assert "check that this machine reaches the platform" in only.remedy
+
+
+async def test_a_server_that_never_answers_is_given_a_few_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert fleet.ANSWER_S < 10.0
+    monkeypatch.setattr(fleet, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (only,) = await climbed(f"http://127.0.0.1:{silent.getsockname()[1]}")
+    assert (only.name, only.passed) == ("key", False)
+    assert "did not answer in 0.2 s" in only.seen
+    assert only.seconds < 3.0
+
+
+async def test_a_server_that_is_no_platform_is_said_to_be_the_wrong_one() -> None:
+    async with fleet_server() as server:
+        (only,) = await climbed(f"{server.url}/elsewhere")
+    assert f"{server.url}/elsewhere: not_found (404)" in only.seen
+    assert "correct FLEET_BASE_URL" in only.remedy
+    assert "--env" not in only.remedy
 
 
 async def test_a_full_account_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hillclimb.process.acceptance.ladder import CheckObservation, climb
 from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.process.redactor import Redactor
+from tests.trainer.envs.fleet_server import fleet_server
 from tests.trainer.workers.tinker.server.local import (
     KEY,
     NAME,
@@ -18,6 +20,7 @@ from tests.trainer.workers.tinker.server.local import (
     write_model,
 )
 from trainer.errors import SpecError
+from trainer.jobs.acceptance import tinker
 from trainer.jobs.acceptance.tinker import TinkerLadder, tinker_account
 from trainer.workers.tinker.account import TinkerAccount
 
@@ -47,6 +50,31 @@ async def test_a_wrong_key_is_said_to_be_wrong_and_stays_hidden(url: str) -> Non
     assert (only.name, only.passed) == ("key", False)
     assert "set TINKER_API_KEY to a key of this server" in only.remedy
     assert "tml-of-nobody" not in only.seen
+
+
+async def test_a_server_that_is_away_is_named_in_seconds_and_gets_no_key() -> None:
+    (only,) = await climbed("http://127.0.0.1:9")
+    assert only.seen.startswith("http://127.0.0.1:9: ")
+    assert "check that this machine reaches the server" in only.remedy
+    assert only.seconds < 5.0
+
+
+async def test_a_server_that_never_answers_is_given_a_few_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert tinker.ANSWER_S < 10.0
+    monkeypatch.setattr(tinker, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (only,) = await climbed(f"http://127.0.0.1:{silent.getsockname()[1]}")
+    assert "did not answer in 0.2 s" in only.seen
+    assert "TINKER_BASE_URL" in only.remedy
+
+
+async def test_a_server_of_another_kind_is_said_to_be_the_wrong_one() -> None:
+    async with fleet_server() as server:
+        (only,) = await climbed(server.url)
+    assert (only.name, only.passed) == ("key", False)
+    assert "correct TINKER_BASE_URL" in only.remedy
 
 
 async def test_a_model_that_the_server_lacks_is_named_with_those_it_has(url: str) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from wandb import teardown
 
 from hillclimb.process.acceptance.ladder import CheckObservation, climb
 from hillclimb.process.redactor import Redactor
+from trainer.jobs.acceptance import wandb
 from trainer.jobs.acceptance.wandb import WandbLadder
 
 KEY = "k" * 40
@@ -19,7 +22,8 @@ KEY = "k" * 40
 class _Wandb(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"] or 0))
-        status, body = self.server.answer  # type: ignore[attr-defined]
+        answers = self.server.answers  # type: ignore[attr-defined]
+        status, body = answers.pop(0) if len(answers) > 1 else answers[0]
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -52,17 +56,35 @@ async def climbed(url: str, key: str = KEY) -> tuple[CheckObservation, ...]:
     [
         (401, {}, "set WANDB_API_KEY to a key of this server"),
         (200, {"data": {"viewer": None}}, "set WANDB_API_KEY to a key of this server"),
-        (502, {"errors": ["bad gateway"]}, "set WANDB_API_KEY"),
+        (400, {"errors": ["no such key"]}, "set WANDB_API_KEY"),
+        (502, {"errors": ["bad gateway"]}, "the server is in trouble"),
+        (404, [], "correct WANDB_BASE_URL"),
     ],
 )
 async def test_a_refused_key_is_the_first_thing_that_is_said(
     server: ThreadingHTTPServer, status: int, body: object, remedy: str
 ) -> None:
-    server.answer = (status, body)  # type: ignore[attr-defined]
+    server.answers = [(status, body)]  # type: ignore[attr-defined]
     (only,) = await climbed(f"http://127.0.0.1:{server.server_port}")
     assert (only.name, only.passed) == ("key", False)
     assert remedy in only.remedy
     assert KEY not in only.seen + only.remedy
+
+
+async def test_why_the_key_may_start_no_run_is_said(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `wandb` itself reads the environment, and once.
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    teardown()
+    viewer = {"data": {"viewer": {"username": "me", "entity": "team"}}}
+    server.answers = [(200, viewer), (403, {"errors": [{"message": "no"}]})]  # type: ignore[attr-defined]
+    *_, last = await climbed(f"http://127.0.0.1:{server.server_port}")
+    assert (last.name, last.passed) == ("logged", False)
+    assert last.seen.startswith("W&B takes no run: ")
+    assert "403" in last.seen
+    assert "let the key write to team/accept" in last.remedy
 
 
 async def test_without_a_key_or_over_plain_http_nothing_is_sent() -> None:
@@ -74,4 +96,14 @@ async def test_without_a_key_or_over_plain_http_nothing_is_sent() -> None:
 
 async def test_a_server_that_is_away_is_named() -> None:
     (only,) = await climbed("http://127.0.0.1:9")
+    assert "check that this machine reaches W&B" in only.remedy
+
+
+async def test_a_server_that_never_answers_is_given_a_few_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wandb, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (only,) = await climbed(f"http://127.0.0.1:{silent.getsockname()[1]}")
+    assert "did not answer in 0.2 s" in only.seen
     assert "check that this machine reaches W&B" in only.remedy
