@@ -1,4 +1,4 @@
-"""What a ladder is trying, as it goes: checks under way on standard error, their ends on output."""
+"""Progress of a ladder: checks under way go to standard error, their ends to standard output."""
 
 from __future__ import annotations
 
