@@ -1,4 +1,4 @@
-"""What a ladder is trying, as it goes: checks under way on standard error, their ends on output."""
+"""Prints a ladder as it goes: checks under way on standard error, their ends on standard output."""
 
 from __future__ import annotations
 
