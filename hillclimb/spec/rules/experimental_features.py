@@ -20,11 +20,13 @@ from hillclimb.spec.sections import RunSections
 
 COMMANDS = {
     "tensor_parallel": "gpu --set engine.tensor_parallel_size=2",
-    "nccl": "gpu --set engine.weight_transport=nccl",
-    "ipc": "gpu --set engine.weight_transport=ipc",
-    "fp8_cache": "gpu --set engine.kv_cache_dtype=fp8",
-    "colocate": "gpu --set placement.colocate=true",
-    "cache_offload": "gpu --set engine.kv_offload_gib=1",
+    "nccl": "gpu --set engine.type=vllm --set engine.weight_transport=nccl",
+    "ipc": "gpu --set engine.type=vllm --set engine.weight_transport=ipc",
+    "fp8_cache": "gpu --set engine.type=vllm --set engine.dtype=bfloat16"
+    " --set engine.kv_cache_dtype=fp8",
+    "colocate": "gpu --set engine.type=vllm --set engine.weight_transport=ipc"
+    " --set placement.colocate=true",
+    "cache_offload": "gpu --set engine.type=vllm --set engine.kv_offload_gib=1",
 }
 """Arguments of `hillclimb accept` for paths that are no target of their own."""
 

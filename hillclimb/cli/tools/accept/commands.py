@@ -22,7 +22,7 @@ from hillclimb.cli.terminal.console import (
 )
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
-from hillclimb.cli.tools.accept.gpu_here import refuse_without_gpu
+from hillclimb.cli.tools.accept.gpu_here import gpus_here
 from hillclimb.cli.tools.accept.ladders import (
     Climbed,
     climb_here,
@@ -31,7 +31,16 @@ from hillclimb.cli.tools.accept.ladders import (
     require_operator,
 )
 from hillclimb.cli.tools.accept.progress import Progress, print_check
-from hillclimb.cli.tools.accept.rounds import Json, RoundsLadder, is_for_runner, rented, tiny_spec
+from hillclimb.cli.tools.accept.rounds import (
+    Json,
+    RoundsLadder,
+    is_for_runner,
+    num_gpus_of,
+    on_one_gpu,
+    rented,
+    tiny_spec,
+)
+from hillclimb.client.client import Client
 from hillclimb.client.spec_file import read_spec, with_assignments
 from hillclimb.process.acceptance.targets import FACTS, TARGETS, Target, versions_that_matter
 from hillclimb.protocol.payloads.projects.acceptance import AcceptancePayload
@@ -147,7 +156,9 @@ def gpu(  # noqa: PLR0913 - one parameter per option
     if infra is not None:
         machines = {"infra": infra, "accelerators": accelerators}
         spec = rented(spec, machines, nodes=1, max_usd=max_usd)
-    _climb_rounds("gpu", with_assignments(spec, assignments), as_json=as_json)
+    spec = with_assignments(spec, assignments)
+    num_rented = num_gpus_of(accelerators) if accelerators is not None else None
+    _climb_gpu(spec, num_rented, is_tiny=spec_file is None, as_json=as_json)
 
 
 @accept.command()
@@ -184,7 +195,10 @@ def cluster(  # noqa: PLR0913 - one parameter per option
         spec = rented(spec, machines, nodes=nodes, max_usd=max_usd)
     elif "backend" not in spec:
         raise click.UsageError("name where to rent (--infra), or a --spec with backend.skypilot")
-    _climb_rounds("cluster", with_assignments(spec, assignments), as_json=as_json)
+    spec = with_assignments(spec, assignments)
+    with connect() as client:
+        require_operator(client)
+        _climb_rounds(client, "cluster", spec, as_json=as_json)
 
 
 @accept.command()
@@ -262,14 +276,21 @@ def _base(target: Target, spec_file: Path | None, model: str) -> Json:
     return with_assignments(read_spec(spec_file), short)
 
 
-def _climb_rounds(target: Literal["gpu", "cluster"], spec: Json, *, as_json: bool) -> None:
+def _climb_gpu(spec: Json, num_rented: int | None, *, is_tiny: bool, as_json: bool) -> None:
     with connect() as client:
         require_operator(client)
-        if target == "gpu" and is_for_runner(spec):
-            refuse_without_gpu(client.url, read_options())
-        ladder = RoundsLadder(client, spec, target)
-        with Progress(is_silent=as_json) as progress:
-            climbed = climb_rounds(client, ladder, target, progress)
+        num_gpus = gpus_here(client.url, read_options()) if is_for_runner(spec) else num_rented
+        if is_tiny and num_gpus == 1:
+            spec = on_one_gpu(spec)
+        _climb_rounds(client, "gpu", spec, as_json=as_json)
+
+
+def _climb_rounds(
+    client: Client, target: Literal["gpu", "cluster"], spec: Json, *, as_json: bool
+) -> None:
+    ladder = RoundsLadder(client, spec, target)
+    with Progress(is_silent=as_json) as progress:
+        climbed = climb_rounds(client, ladder, target, progress)
     _conclude(climbed, as_json=as_json)
 
 

@@ -36,22 +36,25 @@ class _Torch:
     num_gpus: int
 
 
-def refuse_without_gpu(url: str, options: StackOptions) -> None:
-    """Refuse where the service at `url` is this machine's own and its runner's torch sees no GPU.
+def gpus_here(url: str, options: StackOptions) -> int | None:
+    """Return how many GPUs the runner trains with; None where that is not known here.
 
-    The runner's process says with which interpreter and which visible devices it trains. Another
-    runner, or a service elsewhere, may have a GPU that nobody here can see: then the run tells.
+    It is known where the service at `url` is this machine's own: its runner's process says with
+    which interpreter and which visible devices it trains. Another runner, or a service elsewhere,
+    may have a GPU that nobody here can see: then the run tells.
 
     Raises:
-        LadderRefused: a sentence with what would do.
+        LadderRefused: the torch of that runner sees no GPU; a sentence with what would do.
     """
     record = control.status(options.state_dir)
     environment = _environment_of_runner(record) if _is_of(record, url) else None
     if environment is None or len(doctor.reporting_runners(options, record) or ()) > 1:
-        return
+        return None
     torch = _torch_of(environment)
-    if torch is None or torch.num_gpus:
-        return
+    if torch is None:
+        return None
+    if torch.num_gpus:
+        return torch.num_gpus
     python = environment[TRAINER_PYTHON]
     seen = (
         f"torch {torch.version} of {python} is built for CPUs"

@@ -1,4 +1,4 @@
-"""Progress of a ladder: checks under way go to standard error, their ends to standard output."""
+"""Prints a ladder as it goes: checks under way on standard error, their ends on standard output."""
 
 from __future__ import annotations
 

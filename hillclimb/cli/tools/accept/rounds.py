@@ -244,6 +244,22 @@ def is_for_runner(spec: Json) -> bool:
     return not isinstance(backend, Mapping) or backend.get("type", "runner") == "runner"
 
 
+def num_gpus_of(accelerators: str) -> int:
+    """Return the GPUs of one node, of `H100:1` or `H100`."""
+    number = accelerators.partition(":")[2]
+    return int(number) if number.isdecimal() else 1
+
+
+def on_one_gpu(spec: Json) -> Json:
+    """Return the spec with its engine and learner on one GPU, unless it says otherwise."""
+    engine = dict(spec.get("engine") or {})
+    if {"weight_transport", "tensor_parallel_size"} & engine.keys():
+        return spec
+    if engine.get("type", "vllm") != "vllm":
+        return spec
+    return spec | {"engine": {"type": "vllm", "weight_transport": "ipc"} | engine}
+
+
 def rented(spec: Json, machines: Mapping[str, Any], *, nodes: int, max_usd: float) -> Json:
     """Return the spec on rented machines, for an hour and so many dollars at most."""
     skypilot = {"candidates": [dict(machines)], "num_nodes": nodes, "max_hours": 1}

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from hillclimb.cli.terminal.exits import Exit
+from hillclimb.client.client import Client
+from hillclimb.client.errors import NotConfigured
+from hillclimb.spec.run import RunSpec
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.state.records import ProcessRecord, ServiceRecord, StackRecord
 from hillclimb.stack.system.processes import identify
@@ -88,6 +92,40 @@ def test_without_a_gpu_it_is_refused_before_a_run_is_made(
     assert "--infra CLOUD --accelerators NAME:1" in refused.stderr
     assert "docs/own-gpu.md" in refused.stderr
     assert from_json(hc("runs", "--json"))["data"] == []
+
+
+@pytest.mark.usefixtures("stack")
+@pytest.mark.parametrize(
+    ("num_gpus", "options", "engine"),
+    [
+        (1, (), ("vllm", "ipc")),
+        (2, (), ("auto", "auto")),
+        (1, ("--set", "engine.type=torch"), ("torch", "auto")),
+        (1, ("--set", "engine.type=vllm"), ("vllm", "ipc")),
+        (1, ("--set", "engine.tensor_parallel_size=2"), ("auto", "auto")),
+        (0, ("--infra", "lambda", "--accelerators", "H100:1"), ("vllm", "ipc")),
+        (0, ("--infra", "lambda", "--accelerators", "H100:2"), ("auto", "auto")),
+    ],
+)
+def test_engine_and_learner_share_the_only_gpu(
+    hc: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    num_gpus: int,
+    options: tuple[str, ...],
+    engine: tuple[str, str],
+) -> None:
+    planned: list[RunSpec] = []
+
+    def plan(client: Client, spec: dict[str, Any], **_: object) -> None:
+        planned.append(RunSpec.model_validate(spec))
+        raise NotConfigured("the plan is all that is looked at")
+
+    monkeypatch.setattr(Client, "plan", plan)
+    write_python(tmp_path, built_for="12.8", num_gpus=num_gpus)
+    assert hc("accept", "gpu", *options).exit_code == Exit.ERROR
+    (spec,) = planned
+    assert (spec.engine.type, spec.engine.weight_transport) == engine
 
 
 @pytest.mark.usefixtures("stack")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +14,14 @@ from hillclimb.cli.tools.accept.ladders import climb_rounds
 from hillclimb.cli.tools.accept.progress import Progress
 from hillclimb.cli.tools.accept.rounds import CANARY, RoundsLadder, tiny_spec
 from hillclimb.client.client import Client
+from hillclimb.client.spec_file import with_assignments
 from hillclimb.process.acceptance.ladder import CheckObservation, climb
 from hillclimb.process.acceptance.targets import FACTS
 from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.payloads.runs import RunPayload
+from hillclimb.spec.rules.experimental_features import COMMANDS, experimental_features
+from hillclimb.spec.run import RunSpec
 from hillclimb.stack.state.connection import Connection
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import VERSIONS, Story
@@ -108,3 +112,14 @@ def test_each_thing_that_a_run_lacks_ends_the_ladder(
     assert (last.name, last.passed) == (failed, False)
     assert remedy in last.remedy
     assert client.acceptance.list().data == []
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS.items())
+def test_the_command_that_a_refusal_names_makes_a_spec_of_that_path(
+    path: str, command: str
+) -> None:
+    target, *options = shlex.split(command)
+    assert (target, set(options[::2])) == ("gpu", {"--set"})
+    tiny = tiny_spec("accept", "builtin:tiny-qwen3-a")
+    spec = RunSpec.model_validate(with_assignments(tiny, tuple(options[1::2])))
+    assert path in {feature.path for feature in experimental_features(spec)}
