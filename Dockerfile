@@ -11,7 +11,7 @@ RUN useradd --create-home --uid 10001 hillclimb \
 # Without SkyPilot, and without what builds, checks and tests.
 FROM base AS control
 COPY requirements/service.txt requirements/build.txt requirements/
-RUN pip install --no-cache-dir --no-deps -r requirements/service.txt
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/service.txt
 COPY pyproject.toml README.md alembic.ini ./
 COPY hillclimb hillclimb
 COPY api api
@@ -21,8 +21,8 @@ COPY migrations migrations
 COPY docs docs
 # The wheel that nodes of clusters install is built from these, and needs the locks beside it.
 COPY assets assets
-COPY requirements/trainer.txt requirements/trainer-gpu.txt requirements/
-RUN pip install --no-cache-dir --no-deps -r requirements/build.txt \
+COPY requirements/trainer.txt requirements/torch.txt requirements/trainer-gpu.txt requirements/
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt \
     && pip install --no-cache-dir --no-deps --no-build-isolation -e . \
     && pip uninstall --yes -r requirements/build.txt
 USER hillclimb
@@ -42,7 +42,7 @@ CMD ["python", "-m", "celery", "-A", "worker.app", "worker", "--concurrency", "2
 FROM worker AS clouds
 USER root
 COPY requirements/clouds.txt requirements/clouds.txt
-RUN pip install --no-cache-dir --no-deps -r requirements/build.txt -r requirements/clouds.txt
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt -r requirements/clouds.txt
 USER hillclimb
 CMD ["python", "-m", "celery", "-A", "worker.app", "worker", "--queues", "clusters", "--concurrency", "4", "--loglevel", "INFO"]
 
@@ -60,10 +60,10 @@ CMD ["sh", "-c", "python -m hillclimb.stack.system.cloud_keys && exec python -m 
 
 # The runner's own process needs no torch; it starts trainers with this image's Python.
 FROM base AS trainer
-COPY requirements/trainer.txt requirements/trainer.txt
-# torch with its wheel's own dependencies (a CUDA wheel needs libraries that the lock lacks), the rest as locked.
-RUN pip install --no-cache-dir -c requirements/trainer.txt torch \
-    && pip install --no-cache-dir --no-deps -r requirements/trainer.txt
+COPY requirements/trainer.txt requirements/torch.txt requirements/
+# torch last, with its wheel's own dependencies beside the locked (a CUDA wheel needs libraries that the lock lacks).
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer.txt \
+    && pip install --no-cache-dir --no-warn-conflicts -r requirements/torch.txt
 COPY pyproject.toml README.md ./
 COPY hillclimb hillclimb
 COPY api api
@@ -83,8 +83,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc g++ libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 COPY requirements/trainer-gpu.txt requirements/trainer-gpu.txt
-RUN pip install --no-cache-dir -c requirements/trainer-gpu.txt torch \
-    && pip install --no-cache-dir --no-deps -r requirements/trainer-gpu.txt
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-gpu.txt
 COPY pyproject.toml README.md ./
 COPY hillclimb hillclimb
 COPY api api

@@ -26,17 +26,17 @@ CONTROL_LOCKS := $(addprefix requirements/,service.txt build.txt clouds.txt deve
 .venv/.ready: $(CONTROL_LOCKS) pyproject.toml
 	@test -x $(CONTROL)/python || $(PYTHON) -m venv .venv
 	@echo "setup: installing the control plane into .venv"
-	@$(CONTROL)/python $(PIP) --no-deps $(addprefix -r ,$(CONTROL_LOCKS)) 2>.venv/pip.log || { cat .venv/pip.log; exit 1; }
+	@$(CONTROL)/python $(PIP) --require-hashes --no-deps $(addprefix -r ,$(CONTROL_LOCKS)) 2>.venv/pip.log || { cat .venv/pip.log; exit 1; }
 	@$(CONTROL)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv/pip.log || { cat .venv/pip.log; exit 1; }
 	@$(CONTROL)/python -c "import api.app, worker.tasks, hillclimb.cli.commands as cli; cli.complete()" # stores their bytecode
 	@touch $@
 
-.venv-trainer/.ready: requirements/trainer.txt pyproject.toml
+.venv-trainer/.ready: requirements/trainer.txt requirements/torch.txt pyproject.toml
 	@test -x $(TRAINER)/python || $(PYTHON) -m venv .venv-trainer
 	@echo "setup: installing the data plane into .venv-trainer (torch is the large one)"
-	@# torch with what it needs on this machine (a CUDA wheel wants CUDA libraries), the rest as locked.
-	@$(TRAINER)/python $(PIP) -c requirements/trainer.txt torch 2>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
-	@$(TRAINER)/python $(PIP) --no-deps -r requirements/trainer.txt 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
+	@# torch last, with what it needs on this machine beside the locked (a CUDA wheel wants CUDA libraries).
+	@$(TRAINER)/python $(PIP) --require-hashes --no-deps -r requirements/trainer.txt 2>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
+	@$(TRAINER)/python $(PIP) --no-warn-conflicts -r requirements/torch.txt 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
 	@$(TRAINER)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
 	@$(TRAINER)/python -c "import ray, torch, transformers.models.qwen3, trainer.jobs.process" # stores their bytecode
 	@touch $@
@@ -45,13 +45,13 @@ CONTROL_LOCKS := $(addprefix requirements/,service.txt build.txt clouds.txt deve
 .venv-peers/.ready: requirements/peers.txt
 	@test -x $(PEERS)/python || $(PYTHON) -m venv .venv-peers
 	@echo "setup: installing the peers of the tests into .venv-peers"
-	@$(PEERS)/python $(PIP) --no-deps -r requirements/peers.txt 2>.venv-peers/pip.log || { cat .venv-peers/pip.log; exit 1; }
+	@$(PEERS)/python $(PIP) --require-hashes --no-deps -r requirements/peers.txt 2>.venv-peers/pip.log || { cat .venv-peers/pip.log; exit 1; }
 	@touch $@
 
 # mutmut brings its own click and rich; the code under test comes from the other environments.
 .venv-mutants/.ready: requirements/mutants.txt
 	@test -x .venv-mutants/bin/python || $(PYTHON) -m venv .venv-mutants
-	@.venv-mutants/bin/python $(PIP) --no-deps -r requirements/mutants.txt 2>.venv-mutants/pip.log || { cat .venv-mutants/pip.log; exit 1; }
+	@.venv-mutants/bin/python $(PIP) --require-hashes --no-deps -r requirements/mutants.txt 2>.venv-mutants/pip.log || { cat .venv-mutants/pip.log; exit 1; }
 	@touch $@
 
 mutants: setup .venv-mutants/.ready ## change one expression at a time where numbers and decisions are made; tests must notice (an hour)
@@ -62,7 +62,7 @@ mutants: setup .venv-mutants/.ready ## change one expression at a time where num
 	@test -x .venv-gpu/bin/python || $(PYTHON) -m venv .venv-gpu
 	@echo "setup: installing torch and vLLM for CUDA into .venv-gpu (4 GB to fetch)"
 	@sed 's/^torch==/torch===/' $< > .venv-gpu/lock.txt
-	@.venv-gpu/bin/python $(PIP) --no-cache-dir --no-deps -r .venv-gpu/lock.txt 2>.venv-gpu/pip.log || { cat .venv-gpu/pip.log; exit 1; }
+	@.venv-gpu/bin/python $(PIP) --no-cache-dir --require-hashes --no-deps -r .venv-gpu/lock.txt 2>.venv-gpu/pip.log || { cat .venv-gpu/pip.log; exit 1; }
 	@touch $@
 
 GPULESS := tests/trainer/engines/cuda/wheels
@@ -78,7 +78,7 @@ gpu-less: .venv-gpu/driver/libcuda.so.1 ## what CUDA's wheels say of the trainer
 .venv-docs/.ready: requirements/docs.txt
 	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
 	@echo "setup: installing the generator of the documentation into .venv-docs"
-	@.venv-docs/bin/python $(PIP) --no-deps -r requirements/docs.txt 2>.venv-docs/pip.log || { cat .venv-docs/pip.log; exit 1; }
+	@.venv-docs/bin/python $(PIP) --require-hashes --no-deps -r requirements/docs.txt 2>.venv-docs/pip.log || { cat .venv-docs/pip.log; exit 1; }
 	@touch $@
 
 docs: .venv-docs/.ready ## build the documentation as a site that works offline: build/docs/index.html
@@ -87,11 +87,11 @@ docs: .venv-docs/.ready ## build the documentation as a site that works offline:
 
 .venv-sbom/.ready: requirements/sbom.txt
 	@test -x .venv-sbom/bin/python || $(PYTHON) -m venv .venv-sbom
-	@.venv-sbom/bin/python $(PIP) --no-deps -r requirements/sbom.txt 2>.venv-sbom/pip.log || { cat .venv-sbom/pip.log; exit 1; }
+	@.venv-sbom/bin/python $(PIP) --require-hashes --no-deps -r requirements/sbom.txt 2>.venv-sbom/pip.log || { cat .venv-sbom/pip.log; exit 1; }
 	@touch $@
 
 # The locks of what is installed on machines other than a developer's.
-SHIPPED_LOCKS := service clouds trainer trainer-gpu
+SHIPPED_LOCKS := service clouds trainer torch trainer-gpu
 sbom: .venv-sbom/.ready ## write a bill of materials of each shipped lock as CycloneDX: build/sbom/*.cdx.json
 	@mkdir -p build/sbom
 	@for lock in $(SHIPPED_LOCKS); do \
@@ -104,10 +104,12 @@ lock: ## write requirements/*.txt from what the environments hold
 	@$(CONTROL)/python requirements/lock.py $(TRAINER)/python requirements/trainer.txt
 	@$(CONTROL)/python requirements/lock.py $(PEERS)/python requirements/peers.txt
 	@$(CONTROL)/python requirements/lock.py .venv-docs/bin/python requirements/docs.txt
-	@test ! -x .venv-sbom/bin/python || $(CONTROL)/python requirements/lock.py .venv-sbom/bin/python requirements/sbom.txt
+	@for each in sbom mutants; do test ! -x .venv-$$each/bin/python || \
+		$(CONTROL)/python requirements/lock.py .venv-$$each/bin/python requirements/$$each.txt || exit 1; done
+	@$(CONTROL)/python requirements/lock.py requirements/browser.txt # the version of the machine's Chromium: by hand
 
 lock-gpu: ## write requirements/trainer-gpu.txt from trainer.txt and what vLLM's CUDA build needs (minutes)
-	@$(TRAINER)/python requirements/gpu_lock.py
+	@$(CONTROL)/python requirements/gpu_lock.py
 
 demo: setup ## the main job: start the stack, train the example run, print the verdict table
 	@$(CONTROL)/hillclimb demo $(DEMO_ARGS)

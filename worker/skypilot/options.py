@@ -22,8 +22,8 @@ class ClusterOptions:
     """The service's secret key, from which bootstrap tokens are derived."""
     wheel: Path
     """The wheel of this source tree, so that both ends run the same code."""
-    locks: tuple[Path, Path]
-    """Pinned packages of the trainer, for machines without GPUs and with."""
+    locks: tuple[Path, ...]
+    """Pinned packages of the trainer: files that the set-up finds under these names."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of trainers: credentials of platforms and of the blob store."""
     secret_hosts: Hosts = field(default_factory=dict)

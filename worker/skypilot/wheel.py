@@ -11,8 +11,7 @@ from pathlib import Path
 from worker.deadlines import WHEEL_BUILD_S
 
 ROOT = Path(__file__).parents[2]
-LOCK = ROOT / "requirements" / "trainer.txt"
-GPU_LOCK = ROOT / "requirements" / "trainer-gpu.txt"
+LOCKS = tuple(ROOT / "requirements" / f"{name}.txt" for name in ("trainer", "torch", "trainer-gpu"))
 PACKED = ("hillclimb", "api", "worker", "trainer", "assets")
 
 
@@ -20,12 +19,12 @@ class NoWheel(Exception):
     """No wheel exists and none can be built; the message is a sentence."""
 
 
-def find_locks() -> tuple[Path, Path]:
-    """Return the trainer's locks, for machines without GPUs and with. Raises NoWheel."""
-    for lock in (LOCK, GPU_LOCK):
+def find_locks() -> tuple[Path, ...]:
+    """Return the trainer's locks: two for machines without GPUs, one for others. Raises NoWheel."""
+    for lock in LOCKS:
         if not lock.is_file():
             raise NoWheel(f"{lock} does not exist: the worker must run from a source tree")
-    return LOCK, GPU_LOCK
+    return LOCKS
 
 
 def find_wheel(path: str | None) -> Path:

@@ -111,4 +111,4 @@ def test_the_bill_of_materials_has_the_locks_of_all_that_is_installed_elsewhere(
     makefile = (ROOT / "Makefile").read_text()
     [locks] = re.findall(r"^SHIPPED_LOCKS := (.*)$", makefile, re.M)
     assert [name for name in locks.split() if f"{name}.cdx.json" not in PAGE] == []
-    assert {"service", "clouds", "trainer", "trainer-gpu"} == set(locks.split())
+    assert {"service", "clouds", "trainer", "torch", "trainer-gpu"} == set(locks.split())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 import yaml
 
 from hillclimb.hardware.plan import hardware_plan
@@ -13,7 +12,7 @@ from hillclimb.spec.backend.skypilot import TrainerInstall
 from hillclimb.spec.run import RunSpec
 from tests.docs.pages.named_commands import ROOT
 from worker.runner.settings import RunnerSettings
-from worker.skypilot.node_setup import setup_script
+from worker.skypilot.node_setup import HOME, setup_script
 
 GPU = (ROOT / "docs" / "own-gpu.md").read_text()
 CLUSTER = (ROOT / "docs" / "own-cluster.md").read_text()
@@ -35,10 +34,10 @@ def test_the_preset_of_the_page_runs_on_a_machine_of_ones_own_as_the_page_change
     assert spec.experimental
 
 
-@pytest.mark.parametrize("words", ["-c {lock} torch", "--no-deps -r {lock}"])
-def test_the_packages_are_installed_as_on_a_rented_node(words: str) -> None:
-    assert words.format(lock='"$lock"') in setup_script(TrainerInstall(), "hillclimb.whl")
-    assert words.format(lock="requirements/trainer-gpu.txt") in GPU
+def test_the_packages_are_installed_as_on_a_rented_node() -> None:
+    words = "--require-hashes --no-deps -r {folder}/trainer-gpu.txt"
+    assert words.format(folder=HOME) in setup_script(TrainerInstall(), "hillclimb.whl")
+    assert words.format(folder="requirements") in GPU
 
 
 def test_the_variables_of_the_page_are_those_that_a_runner_needs() -> None:

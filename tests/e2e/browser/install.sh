@@ -8,7 +8,7 @@ folder=.playwright
 lock=requirements/browser.txt
 if ! cmp -s "$lock" "$folder/.lock"; then
   echo "install: Playwright and axe into $folder"
-  if "$python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade \
+  if "$python" -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-deps --upgrade \
     --target "$folder" -r "$lock"; then
     cp "$lock" "$folder/.lock"
   else

@@ -15,6 +15,6 @@ for python in /usr/local/bin/python3 /usr/bin/python3.12 /usr/bin/python3.11 "${
     fi
 done
 test -x "$venv/bin/python" || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r requirements/service.txt 2>"$venv/pip.log" || { cat "$venv/pip.log"; exit 1; }
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-deps -r requirements/service.txt 2>"$venv/pip.log" || { cat "$venv/pip.log"; exit 1; }
 # shellcheck disable=SC2086
 cat $locks > "$venv/.locks"

@@ -17,6 +17,7 @@ from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
+from tests.trainer.learners.packing.test_partition import lone
 from tests.trainer.learners.recorded import batch
 from trainer.algo.loss.action_tokens import ActionTokens
 from trainer.algo.loss.loss import policy_loss
@@ -25,7 +26,7 @@ from trainer.algo.sequences import Batch
 from trainer.errors import LearnerError
 from trainer.learners.model.export import gathered, precision_of
 from trainer.learners.model.models import LearnerOptions
-from trainer.learners.model.sharding import RankGroup
+from trainer.learners.model.sharding import RankGroup, Ranks
 from trainer.learners.packing.packing import pack_single
 from trainer.learners.rank import LearnerRank
 from trainer.learners.update.throughput import train_flops
@@ -312,6 +313,19 @@ def test_flops_count_causal_pairs_and_the_head_of_actions_alone() -> None:
     for recompute in (False, True):
         learner = rank(activation_checkpointing=recompute)
         assert learner._backward(micro).flops == expected
+
+
+def test_ranks_share_rollouts_by_their_flops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The long one has two fifths of the tokens, and more than half of the work."""
+    learner, rollouts = rank(), lone(4000, *[100] * 60)
+    monkeypatch.setattr(Ranks, "data_ranks", (0, 2))
+    lengths = [
+        n
+        for micro in learner._pack(rollouts)
+        for g in micro.prefix_groups
+        for n in g.branch_lengths
+    ]
+    assert lengths == [3999]
 
 
 def test_under_adapters_frozen_weights_have_no_gradient_to_count() -> None:

@@ -32,6 +32,7 @@ from worker.context import WorkerContext
 from worker.runs import driver, spending, sweeps
 from worker.skypilot.options import ClusterOptions
 from worker.skypilot.provider import CloudProvider
+from worker.skypilot.wheel import LOCKS
 
 SECRET = "a secret that is long enough"
 LOOKS_EVERY = timedelta(seconds=SWEEP_PERIOD_S[OBSERVE])
@@ -70,7 +71,7 @@ class ClusterSimulation:
             blobs_url=str(folder),
             secret=SECRET,
             wheel=folder / "hillclimb-0.1.0-py3-none-any.whl",
-            locks=(folder / "trainer.txt", folder / "trainer-gpu.txt"),
+            locks=tuple(folder / path.name for path in LOCKS),
         )
         cloud_provider = CloudProvider(clouds=lambda: clouds, options=lambda: options)
         return cls(replace(context, cloud_provider=cloud_provider), api, clouds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,9 @@ import pytest
 
 from hillclimb.spec.backend.skypilot import TrainerInstall
 from hillclimb.stack.servers.sky import LINKED
-from worker.skypilot.node_setup import CREDENTIALS, setup_script
+from worker.skypilot.node_setup import CREDENTIALS, HOME, setup_script
+from worker.skypilot.wheel import find_locks
 
-LOCKED = "numpy==2.3.5\ntorch==2.13.0\nvllm-cpu==0.32.0 ; sys_platform == 'linux'\n"
 BUSY = """#!/bin/sh
 mkdir "$HOME/busy" || exit 9
 echo "$@" >>"$HOME/done"
@@ -72,7 +73,6 @@ def test_nodes_that_share_a_home_do_not_install_at_once(tmp_path: Path, kind: st
     python.parent.mkdir(parents=True)
     python.write_text(BUSY)
     python.chmod(0o755)
-    (tmp_path / "hillclimb/trainer.txt").write_text(LOCKED)
     given = str(python) if kind == "prebuilt" else None
     install = TrainerInstall.model_validate({"type": kind, "python": given})
     assert [each.wait() for each in prepared(tmp_path, install)] == [0, 0]
@@ -82,13 +82,32 @@ def test_nodes_that_share_a_home_do_not_install_at_once(tmp_path: Path, kind: st
     assert all("pip install" in line for line in lines)
 
 
-@pytest.mark.parametrize(("gpus", "lock"), [("0", "trainer.txt"), ("8", "trainer-gpu.txt")])
-def test_a_node_with_gpus_gets_the_packages_of_one(tmp_path: Path, gpus: str, lock: str) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "installed"),
+    [
+        (
+            "0",
+            (
+                "--require-hashes --no-deps -r hillclimb/trainer.txt",
+                "--disable-pip-version-check --no-warn-conflicts -r hillclimb/torch.txt",
+            ),
+        ),
+        ("8", ("--require-hashes --no-deps -r hillclimb/trainer-gpu.txt",)),
+    ],
+)
+def test_a_node_gets_its_packages_by_hash_but_for_torch_without_a_gpu(
+    tmp_path: Path, gpus: str, installed: tuple[str, ...]
+) -> None:
     stand_in(tmp_path / "hillclimb/venv/bin/python")
-    torch, locked, own = set_up(tmp_path, SKYPILOT_SETUP_NUM_GPUS_PER_NODE=gpus)
-    assert torch.endswith(f" -c hillclimb/{lock} torch")
-    assert locked.endswith(f" --no-deps -r hillclimb/{lock}")
+    *locked, own = set_up(tmp_path, SKYPILOT_SETUP_NUM_GPUS_PER_NODE=gpus)
+    assert len(locked) == len(installed)
+    assert all(line.endswith(f" {end}") for line, end in zip(locked, installed, strict=True))
     assert own.endswith(" --no-deps --force-reinstall hillclimb/hillclimb.whl")
+
+
+def test_every_lock_that_a_set_up_reads_is_brought_by_the_launch() -> None:
+    script = setup_script(TrainerInstall(type="wheel"), "hillclimb.whl")
+    assert set(re.findall(rf" -r {HOME}/(\S+)", script)) == {path.name for path in find_locks()}
 
 
 def test_a_node_whose_python_is_too_old_gets_one_by_uv(tmp_path: Path) -> None:

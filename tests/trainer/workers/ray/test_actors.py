@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import os
+from pathlib import Path
 
-from trainer.workers.ray.actors import ALLOCATOR, allocator_settings, rank_threads
+import pytest
+import torch
+
+from tests.trainer.fixtures.short_run import short_spec
+from trainer.workers.factory import WorkerFactory
+from trainer.workers.ray.actors import ALLOCATOR, LearnerActor, allocator_settings, rank_threads
 
 
 @pytest.mark.parametrize(
@@ -24,3 +30,22 @@ def test_segments_of_a_rank_can_grow(transport: str) -> None:
 
 def test_memory_lent_to_an_engine_is_in_plain_segments() -> None:
     assert allocator_settings("ipc") == {}
+
+
+def test_a_rank_beside_a_gpu_has_both_before_it_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.delenv(ALLOCATOR, raising=False)
+    factory = WorkerFactory(
+        spec=short_spec(tmp_path), model_dir=tmp_path, vocab_size=1, attempt_dir=tmp_path, attempt=1
+    )
+    before = torch.get_num_threads()
+    try:
+        LearnerActor(factory, 0, 2)
+        assert torch.get_num_threads() == 3
+        assert os.environ[ALLOCATOR] == "expandable_segments:True"
+    finally:
+        torch.set_num_threads(before)
+        os.environ.pop(ALLOCATOR, None)

@@ -11,10 +11,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+import torch.distributed as dist
 
+from trainer.learners.model import sharding
 from trainer.learners.model.attention import prefix_group_attention
 from trainer.learners.model.kernels.varlen import CAUSAL, VarlenLayout, attend, has_varlen
-from trainer.learners.model.sharding import avoid_plans_per_shape
 from trainer.learners.packing.packing import PrefixGroup
 
 GROUPS = (
@@ -123,10 +124,16 @@ def test_only_half_precision_on_a_gpu_has_the_kernel(
     assert has_varlen(torch.device(device), dtype) is has
 
 
-def test_a_rank_on_a_gpu_builds_no_plan_per_shape() -> None:
+def test_a_rank_that_joins_on_a_gpu_builds_no_plan_per_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The two calls that need a GPU are left out."""
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
     before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(enabled=True)
     try:
-        avoid_plans_per_shape()
+        sharding._join(sharding.RankGroup(device="cuda:0"), torch.device("cuda:0"))
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(enabled=before)

