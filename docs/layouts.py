@@ -1,11 +1,11 @@
-"""Layouts of long contexts, a table of docs/clusters.md."""
+"""Layouts of long contexts and cells of the presets, tables of docs/clusters.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from hillclimb.hardware.estimate import Estimate
-from hillclimb.hardware.plan import hardware_plan
+from hillclimb.hardware.plan import CandidatePlan, hardware_plan
 from hillclimb.hardware.presets.presets import preset
 from hillclimb.spec.run import RunSpec
 
@@ -52,3 +52,10 @@ def rank_gib(found: Estimate) -> str:
     """Return what a rank of the learner needs, in GiB."""
     rank = next(line for line in found.lines if line.startswith("learner, each of"))
     return rank.rpartition(": ")[2]
+
+
+def machine_and_share(planned: CandidatePlan) -> str:
+    """Return a preset's machine, and the share of a step for which its GPUs compute on paper."""
+    assert planned.estimate is not None
+    assert planned.estimate.step_time is not None
+    return f"{planned.candidate.accelerators} {planned.estimate.step_time.busy_share:.0%}"
