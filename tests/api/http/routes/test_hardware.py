@@ -229,7 +229,7 @@ async def test_presets_are_listed_and_got_by_name(client: httpx.AsyncClient) -> 
     assert "qwen3-8b-8xh100" in [each["name"] for each in listed]
     reader = bearer(READ_ONLY)
     one = (await client.get("/v1/presets/qwen3-8b-8xh100", headers=reader)).json()
-    assert one["spec"]["placement"]["learner_ranks"] == 4
+    assert one["spec"]["placement"]["learner_ranks"] == 3
     assert one["text"].startswith("# Qwen3-8B at 65k context")
     missing = await client.get("/v1/presets/nothing")
     assert (missing.status_code, missing.json()["code"]) == (404, "preset_not_found")

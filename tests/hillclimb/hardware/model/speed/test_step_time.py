@@ -1,4 +1,4 @@
-"""The time of a step on paper: numbers worked out by hand, the review's figures."""
+"""The time of a step on paper: numbers worked out by hand, the review's figures, every preset."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hillclimb.hardware.estimate import estimate
 from hillclimb.hardware.memory.engine import EngineMemory
 from hillclimb.hardware.model.published import KNOWN
 from hillclimb.hardware.model.speed.step_time import StepArithmetic, StepTime, Workload
+from hillclimb.hardware.plan import hardware_plan
+from hillclimb.hardware.presets.presets import presets
 from hillclimb.spec.run import RunSpec
 from tests.hillclimb.hardware.rented import candidate, qwen3_8b
 
@@ -22,6 +24,7 @@ PER_PAIR = 4 * 36 * 4096
 CACHED = 2 * 36 * 1024 * 2
 """Bytes of a token in the cache."""
 PEAK, BANDWIDTH = 989e12, 3.35e12
+EIGHT_GPUS = ("H100:8", "H200:8")
 
 
 def arithmetic(spec: RunSpec, **values: Any) -> StepArithmetic:
@@ -195,6 +198,20 @@ def test_gpus_in_turns_take_as_long_as_the_review_says() -> None:
     time = arithmetic(spec, mfu=0.3).time()
     assert time.step_s / 60 == pytest.approx(9.5, rel=0.1)
     assert time.busy_share > 0.9
+
+
+@pytest.mark.parametrize("machine", EIGHT_GPUS)
+def test_presets_for_eight_gpus_keep_them_busy(machine: str) -> None:
+    shares = {}
+    for name, each in presets().items():
+        plan = hardware_plan(RunSpec.model_validate(each.spec))
+        for made in () if plan is None else plan.candidates:
+            if made.candidate.accelerators == machine:
+                assert made.estimate is not None
+                assert made.estimate.step_time is not None
+                shares[name] = made.estimate.step_time.busy_share
+    assert shares
+    assert min(shares.values()) >= 0.75, shares
 
 
 def test_a_plan_prints_the_share_where_it_means_something() -> None:
