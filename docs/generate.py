@@ -41,6 +41,7 @@ from hillclimb.spec.run import RunSpec
 DOCS = Path(__file__).resolve().parent
 _LAYOUTS = runpy.run_path(str(Path(__file__).parent / "layouts.py"))
 long_contexts, rank_gib = _LAYOUTS["long_contexts"], _LAYOUTS["rank_gib"]
+machine_and_share = _LAYOUTS["machine_and_share"]
 ROOT = DOCS.parent
 MADE = "<!-- made by docs/generate.py -->"
 API_RULES = (
@@ -404,14 +405,15 @@ def _old_names(kind: str, places: Mapping[str, NewPlace]) -> Iterator[str]:
 
 
 def _presets() -> Iterator[str]:
-    yield from ("| preset | what for | machines | a rank needs |", "|---|---|---|---|")
+    yield "| preset | what for | machines, and how busy on paper | a rank needs |"
+    yield "|---|---|---|---|"
     for each in presets().values():
         about = _cell(each.about) + "".join(f"; also `{name}`" for name in each.aliases)
         plan = hardware_plan(RunSpec.model_validate(each.spec))
         if plan is None:
             yield f"| `{each.name}` | {about} | none: a Tinker server | – |"
             continue
-        machines = ", ".join(dict.fromkeys(str(c.accelerators) for c in plan.eligible))
+        machines = ", ".join(dict.fromkeys(map(machine_and_share, plan.candidates)))
         first = plan.candidates[0].estimate
         assert first is not None
         yield f"| `{each.name}` | {about} | {machines} | {rank_gib(first)} |"

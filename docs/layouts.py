@@ -1,16 +1,17 @@
-"""Layouts of long contexts, a table of docs/clusters.md."""
+"""Layouts of long contexts and cells of the presets, tables of docs/clusters.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from hillclimb.hardware.estimate import Estimate
-from hillclimb.hardware.plan import hardware_plan
+from hillclimb.hardware.plan import CandidatePlan, hardware_plan
 from hillclimb.hardware.presets.presets import preset
 from hillclimb.spec.run import RunSpec
 
 LONG = (
     ("H100:4", 65_536, (2, 1), (2, 2), True),
+    ("H100:8", 65_536, (5, 1), (3, 1), True),
     ("H100:8", 65_536, (4, 1), (4, 2), False),
     ("H100:8", 131_072, (2, 2), (4, 4), False),
     ("H100:8", 262_144, (2, 2), (4, 4), True),
@@ -52,3 +53,10 @@ def rank_gib(found: Estimate) -> str:
     """Return what a rank of the learner needs, in GiB."""
     rank = next(line for line in found.lines if line.startswith("learner, each of"))
     return rank.rpartition(": ")[2]
+
+
+def machine_and_share(planned: CandidatePlan) -> str:
+    """Return a preset's machine, and the share of a step for which its GPUs compute on paper."""
+    assert planned.estimate is not None
+    assert planned.estimate.step_time is not None
+    return f"{planned.candidate.accelerators} {planned.estimate.step_time.busy_share:.0%}"

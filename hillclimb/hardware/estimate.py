@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from hillclimb.hardware.gpus import GpuModel, closest_gpu, gpu_named
+from hillclimb.hardware.gpus import GpuModel, closest_gpu, flops_of_device, gpu_named
 from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count, gib, largest
 from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
 from hillclimb.hardware.memory.learner import EXPORT, SAMPLING, LearnerMemory
@@ -17,11 +17,12 @@ from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, Ma
 from hillclimb.hardware.memory.routes import why_not_replayed
 from hillclimb.hardware.model.context_length import why_too_long
 from hillclimb.hardware.model.context_parallel import why_indivisible_context
-from hillclimb.hardware.model.defaults import why_unsuited
+from hillclimb.hardware.model.defaults import LARGE, why_unsuited
 from hillclimb.hardware.model.experts import why_not_adapted
 from hillclimb.hardware.model.linear_attention import NO_SHARED_SEQUENCES, why_not_linear
 from hillclimb.hardware.model.published import shape_of
 from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.hardware.model.speed.step_time import StepArithmetic, StepTime
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
 from hillclimb.spec.backend.gang import num_gpus_needed
 from hillclimb.spec.backend.skypilot import CandidateSpec
@@ -51,6 +52,8 @@ class Estimate:
     """Required disk of a node (GiB)."""
     free_disk_gib: float | None = None
     """Part of it that must be free after the installation of the environment (GiB)."""
+    step_time: StepTime | None = None
+    """On paper; None without GPUs, where the run does not fit, and where nothing is known."""
 
 
 def estimate(
@@ -130,6 +133,7 @@ class _Working:
             *self._gpu_problems(),
             *self._machine_problems(memory_gib, disk_gib),
         ]
+        step_time = None if problems else self._step_time()
         lines = [
             f"model: {count(self.shape.num_parameters)} parameters: {self.shape.num_layers} layers"
             f" of {count(self.shape.layer_parameters)}, and"
@@ -138,6 +142,7 @@ class _Working:
             *self._gpu_lines(),
             *_summed(f"memory of a node, most while {memory.name}", memory),
             *_summed("disk of a node", Phase(name="", terms=disk)),
+            *(() if step_time is None else (step_time.line,)),
         ]
         return Estimate(
             fits=not problems,
@@ -146,6 +151,7 @@ class _Working:
             memory_gib=memory_gib,
             disk_gib=disk_gib,
             free_disk_gib=(disk_bytes - IMAGE_BYTES - ENVIRONMENT_BYTES) / GIB,
+            step_time=step_time,
         )
 
     def _expert_lines(self) -> Iterator[str]:
@@ -200,6 +206,29 @@ class _Working:
             max_concurrent=self.spec.environment.max_concurrent_rollouts,
             gpu_gib=gpu.memory_gib,
         )
+
+    def _step_time(self) -> StepTime | None:
+        """Return the time of a step; of small models it is not the GPU that takes it."""
+        flops = flops_of_device(self.candidate.gpu_name or "")
+        is_known = self.gpu is not None and flops is not None and self.spec.engine.type != "torch"
+        if not (is_known and self._learns) or self.shape.num_parameters < LARGE:
+            return None
+        assert self.gpu is not None
+        assert flops is not None
+        engine, learner = self._engine(self.gpu), self._learner()
+        return StepArithmetic(
+            spec=self.spec,
+            shape=self.shape,
+            num_gpus=self.candidate.gpus * self.num_nodes,
+            cache_bytes=engine.cache_bytes,
+            kv_bytes_per_token=engine.kv_bytes_per_token,
+            weight_bytes=engine.weight_bytes,
+            num_trained=learner.num_trained,
+            pass_tokens=learner.tokens * self.spec.learner.context_parallel_size,
+            flops_per_s=flops,
+            bytes_per_s=self.gpu.bytes_per_s,
+            transport=self._transport,
+        ).time()
 
     def _machine(self) -> MachineMemory:
         """Return the fullest node: workers are packed onto as few nodes as possible."""

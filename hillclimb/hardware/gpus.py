@@ -13,6 +13,8 @@ class GpuModel:
 
     memory_gib: float
     """Memory that a program finds, rounded down (GiB): the data sheet's, less the driver's."""
+    bytes_per_s: float
+    """Bandwidth of that memory, of the form with the most (SXM): a program reaches less."""
 
 
 BFLOAT16_FLOPS = {
@@ -32,13 +34,13 @@ sparsity: dense is half of that.
 """
 
 GPUS: dict[str, GpuModel] = {
-    "H100": GpuModel(memory_gib=79),
-    "H200": GpuModel(memory_gib=139),
-    "B200": GpuModel(memory_gib=178),
-    "A100-80GB": GpuModel(memory_gib=79),
-    "A100": GpuModel(memory_gib=39),
-    "L40S": GpuModel(memory_gib=44),
-    "L4": GpuModel(memory_gib=22),
+    "H100": GpuModel(memory_gib=79, bytes_per_s=3.35e12),
+    "H200": GpuModel(memory_gib=139, bytes_per_s=4.8e12),
+    "B200": GpuModel(memory_gib=178, bytes_per_s=8e12),
+    "A100-80GB": GpuModel(memory_gib=79, bytes_per_s=2.039e12),
+    "A100": GpuModel(memory_gib=39, bytes_per_s=1.555e12),
+    "L40S": GpuModel(memory_gib=44, bytes_per_s=864e9),
+    "L4": GpuModel(memory_gib=22, bytes_per_s=300e9),
 }
 """By the name that SkyPilot's catalogs use. Source: NVIDIA's data sheets. Only the H200's memory
 was measured (about 139 GiB of its data sheet's 141 GB); the others are reduced alike."""

@@ -43,6 +43,7 @@ def _candidate(each: CandidatePlan) -> CandidatePayload:
             lines=estimate.lines,
             memory_gib=estimate.memory_gib,
             disk_gib=estimate.disk_gib,
+            busy_share=None if estimate.step_time is None else estimate.step_time.busy_share,
         ),
         suggestions=each.suggestions,
         hourly_usd=_range(each.hourly_usd),

@@ -46,6 +46,12 @@ class EngineMemory:
         """Bytes that vLLM reserves on the GPU, used or not."""
         return self.engine.gpu_memory_utilization * self.gpu_gib * GIB
 
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of the model on this GPU."""
+        parts = self.engine.tensor_parallel_size
+        return self.dtype_bytes * self.shape.num_parameters / parts
+
     def fixed(self) -> tuple[Term, ...]:
         """Everything but the cache."""
         parts, size = self.engine.tensor_parallel_size, self.dtype_bytes
@@ -56,7 +62,7 @@ class EngineMemory:
         return (
             Term(
                 "the engine's weights",
-                size * number / parts,
+                self.weight_bytes,
                 f"{size} B x {count(number)} parameters / {parts} (engine.tensor_parallel_size)",
             ),
             Term("its largest pass", tokens * width, f"{tokens} tokens x {width} B"),
@@ -102,8 +108,7 @@ class EngineMemory:
     @property
     def without_cache_bytes(self) -> float:
         """Bytes of an engine that has woken its weights and not its cache."""
-        size = self.dtype_bytes * self.shape.num_parameters / self.engine.tensor_parallel_size
-        return OVERHEAD_BYTES + size
+        return OVERHEAD_BYTES + self.weight_bytes
 
     def update_bytes(self, transport: str) -> float:
         """Bytes while new weights arrive, outside of what vLLM reserves.

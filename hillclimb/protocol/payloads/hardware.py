@@ -25,6 +25,9 @@ class EstimatePayload(Payload):
     """The arithmetic."""
     memory_gib: float | None
     disk_gib: float | None
+    busy_share: float | None = None
+    """Share of the GPUs' time in a training step in which they compute, on paper, from 0 to 1;
+    null: not worked out."""
 
 
 class CandidatePayload(Payload):

@@ -73,6 +73,8 @@ def test_adapters_of_experts_are_refused_before_anything_is_rented() -> None:
 def test_qwen3_5_passes_the_plan_and_its_adapters_are_sent_merged() -> None:
     spec = preset("qwen3-8b-8xh100").spec
     spec["model"] = {"source": f"hf:Qwen/Qwen3.5-9B@{COMMIT}"}
+    spec["placement"]["learner_ranks"], spec["engine"]["data_parallel_size"] = 4, 4
+    spec["learner"]["context_parallel_size"] = 2
     plan = hardware_plan(RunSpec.model_validate(spec))
     assert plan is not None
     assert "token to token: set it to 1" in (plan.refusal or "")

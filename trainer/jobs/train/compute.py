@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hillclimb.hardware.model.flops import forward_flops
 from hillclimb.hardware.model.shapes import ModelShape, UnknownShape, shape_of_config
+from hillclimb.hardware.model.speed.flops import forward_flops
 from hillclimb.protocol.events import ComputeSpent
 from hillclimb.protocol.outcomes import OutcomeRow, StopReason
 from trainer.algo.sequences import Batch

@@ -81,7 +81,21 @@ async def test_a_plan_says_which_machines_will_do_and_why(client: httpx.AsyncCli
     assert second["estimate"]["fits"] is True
     assert any(line.startswith("model: 853.1e3 parameters") for line in second["estimate"]["lines"])
     assert any("H100:8 on runpod is left out" in each for each in planned["warnings"])
+    assert second["estimate"]["busy_share"] is None, "no GPU is what a tiny model waits for"
     assert any("16 GPUs are rented" in each for each in planned["warnings"])
+
+
+async def test_a_plan_says_how_busy_the_gpus_of_a_large_model_are(
+    client: httpx.AsyncClient,
+) -> None:
+    spec = too_large()
+    spec["backend"]["skypilot"]["candidates"] = [LAMBDA]
+    spec["engine"] |= {"weight_transport": "nccl", "data_parallel_size": 2}
+    spec["optimizer"] = {"lr": 1e-6}
+    spec["placement"]["learner_ranks"] = 6
+    found = (await planned(client, spec))["candidates"][0]["estimate"]
+    assert 0.1 < found["busy_share"] < 0.9, found
+    assert f"GPUs compute for {found['busy_share']:.0%} of a step, on paper" in found["lines"][-1]
 
 
 async def test_a_plan_says_who_takes_from_all_that_they_end_themselves(
@@ -215,7 +229,7 @@ async def test_presets_are_listed_and_got_by_name(client: httpx.AsyncClient) -> 
     assert "qwen3-8b-8xh100" in [each["name"] for each in listed]
     reader = bearer(READ_ONLY)
     one = (await client.get("/v1/presets/qwen3-8b-8xh100", headers=reader)).json()
-    assert one["spec"]["placement"]["learner_ranks"] == 4
+    assert one["spec"]["placement"]["learner_ranks"] == 3
     assert one["text"].startswith("# Qwen3-8B at 65k context")
     missing = await client.get("/v1/presets/nothing")
     assert (missing.status_code, missing.json()["code"]) == (404, "preset_not_found")

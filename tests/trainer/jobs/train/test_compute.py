@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hillclimb.environment.base import Grade
-from hillclimb.hardware.model.flops import forward_flops
 from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.hardware.model.speed.flops import forward_flops
 from hillclimb.protocol.events import ComputeSpent, EvalCompleted, StepAbandoned, StepCompleted
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from hillclimb.spec.training.algorithm import AlgorithmSpec

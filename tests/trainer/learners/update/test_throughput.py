@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hillclimb.hardware.gpus import BFLOAT16_FLOPS, GPUS
-from hillclimb.hardware.model.flops import forward_flops
 from hillclimb.hardware.model.shapes import shape_of_config
+from hillclimb.hardware.model.speed.flops import forward_flops
 from tests.trainer.fixtures.families import TYPES, family_model
 from trainer.inputs.model.directory import count_parameters
 from trainer.learners.packing.packing import pack_single
