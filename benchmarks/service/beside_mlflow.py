@@ -45,6 +45,8 @@ from tests.fixtures.migrated import migrate
 RESULT = Path(__file__).parents[1] / "results" / "beside_mlflow.json"
 SENDERS = (1, 4, 16)
 LABELS = ("100 metrics x 10", "200 metrics x 5")
+MADE_PER_S = 100
+"""Requests of one sender that are made for each second before it begins; of four, half as many."""
 OURS, THEIRS = "hillclimb", "mlflow"
 Requests = Iterator[tuple[str, str]]
 """Path and body of each request of a sender."""
@@ -72,11 +74,17 @@ def log_batches_of(shape: Shape, run_id: str) -> Requests:
 def stored_per_s(
     url: str, senders: Sequence[tuple[Mapping[str, str], Requests]], shape: Shape, seconds: float
 ) -> tuple[float, int]:
-    """Return values stored per second by all senders, and the number of refused requests."""
-    start = threading.Barrier(len(senders))
+    """Return values stored per second by all senders, and the number of refused requests.
 
-    def push(sender: tuple[Mapping[str, str], Requests]) -> tuple[int, int]:
-        headers, requests = sender
+    Requests are made beforehand: what the senders compute would count as the servers' time.
+    """
+    start = threading.Barrier(len(senders))
+    num_made = int(seconds * MADE_PER_S / len(senders) ** 0.5)
+    ready = [(headers, list(itertools.islice(each, num_made)), each) for headers, each in senders]
+
+    def push(sender: tuple[Mapping[str, str], list[tuple[str, str]], Requests]) -> tuple[int, int]:
+        headers, made, more = sender
+        requests = itertools.chain(made, more)
         stored = refused = 0
         json_headers = {"Content-Type": "application/json", **headers}
         with httpx.Client(headers=json_headers, timeout=60, trust_env=False) as client:
@@ -90,7 +98,7 @@ def stored_per_s(
 
     began = time.monotonic()
     with ThreadPoolExecutor(len(senders)) as pool:
-        counts = list(pool.map(push, senders))
+        counts = list(pool.map(push, ready))
     elapsed = time.monotonic() - began
     return sum(stored for stored, _ in counts) * shape.values / elapsed, sum(r for _, r in counts)
 

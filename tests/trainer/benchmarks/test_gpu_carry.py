@@ -63,7 +63,7 @@ def test_the_copy_of_flash_attention_imports_without_the_rest_of_vllm(
     image = unpacked(tmp_path / "out", tmp_path / "image")
     code = "import vllm.vllm_flash_attn.cute.interface as it; print(it.HERE, it.__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=image, capture_output=True, text=True, check=True
+        [sys.executable, "-B", "-c", code], cwd=image, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["True", str(image / carry.COPY / "interface.py")]
     names = {path.name for path in image.iterdir()}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import IO
 
 from hillclimb.process.identity import ATTEMPT_VARIABLE, HOME_VARIABLE
 
@@ -73,8 +74,7 @@ class TrialProcess:
                 process.stdin.flush()
             except OSError as error:
                 raise TrialUndecided("the process for trials died") from error
-            ready, _, _ = select.select([process.stdout], [], [], deadline_s)
-            if not ready:
+            if not _has_answer(process.stdout, deadline_s):
                 self.close()
                 raise TrialUndecided(f"the trial took over {deadline_s:.0f} s")
             answer = process.stdout.readline().strip()
@@ -94,3 +94,11 @@ class TrialProcess:
                     pipe.close()
                 except BrokenPipeError:
                     continue
+
+
+def _has_answer(pipe: IO[str], deadline_s: float) -> bool:
+    """Wait for a line or the end; return False if neither has come by the deadline."""
+    # Not `select.select`: it refuses the file numbers of a trainer with a thousand connections.
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        return bool(selector.select(deadline_s))

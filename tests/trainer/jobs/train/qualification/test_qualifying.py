@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,19 @@ def test_a_hanging_trial_is_ended_at_its_deadline_and_the_next_starts_anew(
     with pytest.raises(TrialUndecided, match="ended with 1"):
         process.run(tmp_path, deadline_s=20.0)
     process.close()
+
+
+def test_a_trial_is_waited_for_beside_a_thousand_open_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "SERVER", "tests.trainer.jobs.train.qualification.light_server")
+    process = TrialProcess()
+    with ExitStack() as opened:
+        for _ in range(1_100):
+            opened.callback(os.close, os.dup(0))
+        with pytest.raises(TrialUndecided, match="ended with 1"):
+            process.run(tmp_path, deadline_s=20.0)
+        process.close()
 
 
 def test_the_process_dies_with_the_one_that_started_it(tmp_path: Path) -> None:
