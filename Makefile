@@ -156,7 +156,7 @@ CHAOS_ARGS ?=
 chaos: setup ## kill and stop each part of a running stack in each phase of a run (docs/chaos.md); CHAOS_ROUNDS=3 repeats it, CHAOS_ARGS="-k trainer" takes some
 	@HILLCLIMB_CHAOS=1 HILLCLIMB_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(CONTROL)/python -m pytest tests/e2e/chaos -vv --durations 0 $(CHAOS_ARGS)
 
-check: check-tree check-control check-trainer ## lint, types, import contracts, structure, words (`make -j2 check` uses two cores)
+check: check-trainer check-control check-tree ## lint, types, import contracts, structure, words (`make -j2 check` uses two cores)
 
 check-tree: setup
 	@$(CONTROL)/ruff check .
