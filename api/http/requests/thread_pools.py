@@ -67,8 +67,8 @@ class FewThreads:
     """Threads of a kind of request that computes more than it waits.
 
     Sixteen such requests in as many threads take the interpreter from each other. Of submissions
-    over 16 connections the slowest in a hundred took 226 ms with few threads, 297 without (means of
-    four turns each on a busy host).
+    over 16 connections the slowest in a hundred took 91 to 141 ms with three threads, 132 to 200
+    with two and 134 to 158 with four (two to four turns of 5 s each, beside other work).
     """
 
     def __init__(self, threads: int) -> None:
