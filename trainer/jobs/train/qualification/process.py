@@ -7,6 +7,7 @@ import selectors
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -87,7 +88,10 @@ class TrialProcess:
         if process is None:
             return
         process.kill()
-        process.wait(timeout=CLOSE_S)
+        # Its end takes processor time too, of which a busy machine gives a process of this niceness
+        # little: no reason for a trainer to fail, or to wait longer.
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=CLOSE_S)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 try:
