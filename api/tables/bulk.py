@@ -14,14 +14,18 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from psycopg.errors import UniqueViolation
 from sqlalchemy import JSON, Boolean, DateTime, Float, Integer, String, Table
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeEngine
 
 from api.tables.base import Base
 
 Row: TypeAlias = Mapping[str, Any]
+MANY_ROWS = 50
+"""A savepoint, of which there is one more, costs as much as it saves for so many."""
 MAX_STATEMENTS = 500
 """Texts of statements that are kept: which columns have one value differs between batches."""
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -56,12 +60,27 @@ def insert_rows(
 
 
 def upsert_rows(session: Session, model: type[Base], rows: Iterable[Row]) -> None:
-    """Insert rows, or replace those of their primary keys; the last one for a key wins."""
+    """Insert rows, or replace those of their primary keys; the last one for a key wins.
+
+    Many are first inserted as if none were there, as is nearly always so: PostgreSQL writes a third
+    record of its log for each row that may replace another.
+    """
     key = itemgetter(*(column.name for column in _table(model).primary_key))
     unique = {key(row): row for row in rows}
-    if unique:
-        statement, arrays = _prepare(model, list(unique.values()), is_upsert=True)
-        session.connection().exec_driver_sql(statement, tuple(arrays))
+    if not unique:
+        return
+    new = list(unique.values())
+    if len(new) >= MANY_ROWS:
+        try:
+            with session.begin_nested():
+                insert_rows(session, model, new)
+        except IntegrityError as error:
+            if not isinstance(error.orig, UniqueViolation):
+                raise
+        else:
+            return
+    statement, arrays = _prepare(model, new, is_upsert=True)
+    session.connection().exec_driver_sql(statement, tuple(arrays))
 
 
 def _prepare(model: type[Base], rows: Sequence[Row], *, is_upsert: bool) -> tuple[str, list[str]]:

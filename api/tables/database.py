@@ -48,7 +48,7 @@ LOST_NETWORK = {
 answers none of three probes (s): by itself it would let a request wait for a quarter of an hour."""
 IDLE_IN_TRANSACTION_S = 60
 """PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
-SCHEMA_REVISION = "1035"
+SCHEMA_REVISION = "1036"
 """The Alembic revision that this code requires, or one that descends from it."""
 OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
 """Revisions of the tables before 2026-11-23: no migration leads from them to this version."""

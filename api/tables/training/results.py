@@ -16,11 +16,15 @@ from api.tables.base import Base
 
 
 class Metric(Base):
-    """A metric value of one step. `decoding` is `train`, or the eval's decoding."""
+    """A metric value of one step. `decoding` is `train`, or the eval's decoding.
+
+    No foreign key leads to its run: the database would look that up again for each of a batch's
+    thousand rows. Whoever writes or deletes them has locked the run.
+    """
 
     __tablename__ = "metrics"
 
-    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    run_id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
     decoding: Mapped[str] = mapped_column(primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True)
@@ -29,7 +33,10 @@ class Metric(Base):
 
 
 class OutcomeRecord(Base):
-    """One rollout: `hillclimb.protocol.outcomes.OutcomeRow` with its run, attempt and step."""
+    """One rollout: `hillclimb.protocol.outcomes.OutcomeRow` with its run, attempt and step.
+
+    No foreign key leads to its run, as in `Metric`.
+    """
 
     __tablename__ = "outcomes"
     __table_args__ = (
@@ -39,7 +46,7 @@ class OutcomeRecord(Base):
         Index("ix_outcomes_task", "run_id", "task_key", "step"),
     )
 
-    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    run_id: Mapped[str] = mapped_column(primary_key=True)
     rollout_id: Mapped[str] = mapped_column(primary_key=True)
     attempt: Mapped[int]
     step: Mapped[int]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import JSON, BigInteger, Boolean, DateTime, Float, Integer, Table, event, insert
 from sqlalchemy import text as sql
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, IntegrityError
 
 from api.tables import (
     Base,
@@ -20,7 +20,7 @@ from api.tables import (
     RunEvent,
     StepSignalRecord,
 )
-from api.tables.bulk import insert_rows, upsert_rows
+from api.tables.bulk import MANY_ROWS, insert_rows, upsert_rows
 from api.tables.database import Database
 from tests.api.fixtures.stage import Stage
 from tests.fixtures import factories as make
@@ -102,6 +102,29 @@ def test_the_last_row_of_a_key_wins_and_replaces_what_is_stored(stage: Stage) ->
         assert [metric.value for metric in stage.rows(Metric)] == [last]
 
 
+def test_many_rows_of_which_one_is_stored_replace_it_and_undo_nothing_else(stage: Stage) -> None:
+    key = {"run_id": stage.submit(), "decoding": "train", "step": 1, "attempt": 1}
+    rows = [{**key, "name": f"{number:03}", "value": float(number)} for number in range(MANY_ROWS)]
+    with stage.database.transaction() as session:
+        upsert_rows(session, Metric, [rows[7] | {"value": -1.0}])
+    with stage.database.transaction() as session:
+        upsert_rows(session, Metric, [rows[0] | {"name": "before"}])
+        upsert_rows(session, Metric, rows)
+    values = {metric.name: metric.value for metric in stage.rows(Metric)}
+    assert values == {row["name"]: row["value"] for row in rows} | {"before": 0.0}
+
+
+def test_many_rows_that_break_another_rule_are_an_integrity_error(stage: Stage) -> None:
+    step = {"run_id": "run_none", "attempt": 1, "size_bytes": 1}
+    step |= {"manifest_sha256": "0", "final": False, "saved_at": stage.now, "deleted_at": None}
+    rows = [{**step, "step": number, "path": f"p{number}"} for number in range(MANY_ROWS)]
+    with (
+        pytest.raises(IntegrityError, match="foreign key"),
+        stage.database.transaction() as session,
+    ):
+        upsert_rows(session, Checkpoint, rows)
+
+
 def test_no_rows_are_no_statement(stage: Stage) -> None:
     with stage.database.transaction() as session:
         upsert_rows(session, Metric, [])
@@ -131,3 +154,5 @@ def test_a_step_is_one_statement_per_table(stage: Stage) -> None:
     assert not any(is_many for _, is_many in executed)
     written = [name for each, _ in executed for name in re.findall(r"INSERT INTO (\w+)", each)]
     assert sorted(written) == ["events", "metrics", "outcomes", "step_signals"]
+    careful = [each for each, _ in executed if "ON CONFLICT" in each]
+    assert not any("INTO metrics" in each or "INTO outcomes" in each for each in careful)

@@ -116,6 +116,8 @@ BY_TYPE: Mapping[str, Any] = {
     "jsonb": {},
     "timestamp with time zone": "2026-11-20T12:00:00+00:00",
 }
+BY_NAME = {"run_id": ("runs", "id")}
+"""Columns that name a row of another table even where no foreign key says so."""
 COLUMNS = """
 SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,
        pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '' OR a.attidentity <> ''
@@ -175,7 +177,7 @@ class Schema:
                 is_nullable=is_nullable,
                 default=None if is_made else default,
                 is_filled_by_database=is_made,
-                refers_to=foreign.get((table, name)),
+                refers_to=foreign.get((table, name), BY_NAME.get(name)),
             )
             tables[table].append(column)
         order = TopologicalSorter({name: _needs(columns) for name, columns in tables.items()})

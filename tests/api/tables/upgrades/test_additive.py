@@ -20,6 +20,7 @@ REASONS = {
     ("1019", "create_foreign_key"): "of a new column",
     ("1023", "execute"): "fills a new column: who is a member already has accepted",
     ("1035", "drop_index"): "two new ones stand in their place; the older code has every row",
+    ("1036", "drop_constraint"): "a check that no row of older code fails: it has locked the run",
 }
 """Other operations, by revision, each with the reason why older code does not notice."""
 
