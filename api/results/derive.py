@@ -130,10 +130,10 @@ def _probe_facts(event: ProbeCompleted, *, health: Row) -> Row:
 
 def _metrics(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
     decoding = event.decoding if isinstance(event, EvalCompleted) else TRAIN
+    place = {**key, "decoding": decoding, "step": event.step}
     for name, value in event.metrics.items():
         if math.isfinite(value):  # a NaN stays visible as null in the event
-            place = {"name": without_nul(name), "decoding": decoding, "step": event.step}
-            yield {**key, **place, "value": value}
+            yield {**place, "name": without_nul(name), "value": value}
 
 
 def _outcomes(event: StepCompleted | EvalCompleted | ProbeCompleted, key: Row) -> Iterable[Row]:

@@ -49,7 +49,8 @@ def record_push(
 
     Raises UnknownToken, AttemptSuperseded, UnsupportedSchema; then nothing is recorded.
     """
-    row = session.scalar(select(Attempt).where(Attempt.token_hash == hash_token(token)))
+    query = select(Attempt.id, Attempt.run_id).where(Attempt.token_hash == hash_token(token))
+    row = session.execute(query).one_or_none()
     if row is None:
         raise UnknownToken("The attempt token is not known.")
     run = store.lock_run(session, row.run_id)
@@ -80,7 +81,6 @@ def record(
     if fresh:
         attempt.last_trainer_seq = fresh[-1].trainer_seq
         attempt.last_event_at = now
-        _begin(session, run, attempt, fresh, now=now)
         stored = _store(session, run, attempt, fresh, now=now)
         _follow_end(session, run, attempt, stored[-1], now=now)
     return IngestReply(accepted=len(fresh), last_trainer_seq=attempt.last_trainer_seq)
@@ -127,6 +127,7 @@ def _store(
     """
     try:
         with session.begin_nested():
+            _begin(session, run, attempt, events, now=now)
             _journal(session, run, attempt, events)
             derive(session, run, attempt.number, events)
             watch(session, run, attempt, events, now=now)

@@ -13,12 +13,12 @@ from statistics import median
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import func, select, tuple_, union_all
+from sqlalchemy import func, select, text, tuple_
 from sqlalchemy.orm import Session
 
 from api.results.evals.store import count_outcomes, list_evals
 from api.results.signal import TRAIN
-from api.tables import Eval, Metric, OutcomeRecord, Run, StepSignalRecord
+from api.tables import Eval, OutcomeRecord, Run
 from hillclimb.protocol.outcomes import OutcomeStatus
 from hillclimb.spec.monitoring.guards import GuardsSpec
 from hillclimb.stats.pass_rate import TaskCount
@@ -38,6 +38,26 @@ RECENT_STEPS = 20
 """Steps whose median is the usual duration of a step."""
 MIN_STEPS = 3
 """Steps of an attempt before a duration is usual."""
+
+METRICS = (REWARD, ADVANTAGES, DRIFT, STEP_S, ENGINES_S, *LEARNER_S)
+_STEPS = text("""
+SELECT step, attempt, sum(num_rollouts), sum(num_graded), sum(num_mixed)
+FROM (SELECT *, max(attempt) OVER (PARTITION BY step) AS newest FROM step_signals
+      WHERE run_id = :run_id AND step > :first AND step <= :last) signals
+WHERE attempt = newest GROUP BY step, attempt ORDER BY step
+""")
+_METRICS = text(
+    " UNION ALL ".join(
+        "SELECT name, step, value, attempt FROM metrics WHERE run_id = :run_id"
+        f" AND name = :name_{number} AND decoding = '{TRAIN}'"
+        f" AND step BETWEEN :first_{number} AND :last"
+        for number in range(len(METRICS))
+    )
+    + " ORDER BY name, step, attempt"
+)
+"""A range of the primary key per name: with a disjunction, or a join with the names, PostgreSQL
+reads every metric of the run. Texts that are made once: every batch of events executes both, and to
+build them of expressions takes longer than PostgreSQL does."""
 
 Evaluation = tuple[Eval, Sequence[TaskCount]]
 
@@ -96,26 +116,9 @@ class Readings:
     @cached_property
     def steps(self) -> Sequence[StepCounts]:
         """The newest steps with outcomes, oldest first."""
-        signals = StepSignalRecord
         first = self.step - max(self.guards.no_signal.steps, MOST_RATE_STEPS)
-        newest = func.max(signals.attempt).over(partition_by=signals.step).label("newest")
-        rows = (
-            select(signals, newest)
-            .where(signals.run_id == self.run.id, signals.step > first, signals.step <= self.step)
-            .subquery()
-        )
-        query = (
-            select(
-                rows.c.step,
-                rows.c.attempt,
-                func.sum(rows.c.num_rollouts),
-                func.sum(rows.c.num_graded),
-                func.sum(rows.c.num_mixed),
-            )
-            .where(rows.c.attempt == rows.c.newest)
-            .group_by(rows.c.step, rows.c.attempt)
-            .order_by(rows.c.step)
-        )
+        facts = {"run_id": self.run.id, "first": first, "last": self.step}
+        rows = self.session.connection().execute(_STEPS, facts)
         return [
             StepCounts(
                 step=step,
@@ -124,27 +127,19 @@ class Readings:
                 num_graded=num_graded,
                 num_mixed=num_mixed,
             )
-            for step, attempt, num_rollouts, num_graded, num_mixed in self.session.execute(query)
+            for step, attempt, num_rollouts, num_graded, num_mixed in rows
         ]
 
     @cached_property
     def _metrics(self) -> Mapping[str, Mapping[int, tuple[float, int]]]:
         """Value and attempt by name and step; one statement for all guards."""
         sizes = self._metric_windows()
-        # One range of the primary key per name: with a disjunction, or a join with the names,
-        # PostgreSQL reads every metric of the run.
-        query = union_all(
-            *(
-                select(Metric.name, Metric.step, Metric.value, Metric.attempt)
-                .where(Metric.run_id == self.run.id, Metric.name == name)
-                .where(
-                    Metric.decoding == TRAIN, Metric.step.between(self.step - size + 1, self.step)
-                )
-                for name, size in sizes.items()
-            )
-        ).order_by("name", "step", "attempt")
+        firsts = {f"first_{n}": self.step - sizes[name] + 1 for n, name in enumerate(METRICS)}
+        names = {f"name_{n}": name for n, name in enumerate(METRICS)}
+        facts = {"run_id": self.run.id, "last": self.step, **names, **firsts}
+        rows = self.session.connection().execute(_METRICS, facts)
         newest: dict[str, dict[int, tuple[float, int]]] = {name: {} for name in sizes}
-        for name, step, value, attempt in self.session.execute(query):
+        for name, step, value, attempt in rows:
             newest[name][step] = value, attempt  # a later attempt replaces an earlier one
         return newest
 
