@@ -6,11 +6,14 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import select, text, update
 from sqlalchemy.engine import make_url
@@ -73,6 +76,49 @@ class Nobody:
 
     def wake_all(self) -> None:
         pass
+
+
+class Noting(Nobody):
+    """Notes the runs that it is woken for."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+
+    def wake(self, run_id: str) -> None:
+        self.woken.append(run_id)
+
+
+async def test_many_notifications_are_forwarded_with_few_waits(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_waits = 0
+    wait = psycopg.AsyncConnection.wait
+
+    async def counted(connection: psycopg.AsyncConnection, *args: Any, **options: Any) -> Any:
+        nonlocal num_waits
+        num_waits += 1
+        return await wait(connection, *args, **options)
+
+    def notify_one_by_one(last: int) -> None:
+        for number in range(last):
+            with database.transaction() as session:
+                facts = {"channel": CHANNEL, "payload": f"run_{number}:1"}
+                session.execute(text("SELECT pg_notify(:channel, :payload)"), facts)
+
+    heard = Noting()
+    listening = asyncio.create_task(listener.listen(database_url, heard))
+    assert await becomes(lambda: _is_there(database))
+    monkeypatch.setattr(psycopg.AsyncConnection, "wait", counted)
+    while not heard.woken:  # until it listens
+        await asyncio.to_thread(notify_one_by_one, 1)
+    heard.woken.clear()
+    before, began = num_waits, time.monotonic()
+    await asyncio.to_thread(notify_one_by_one, 300)
+    assert await becomes(lambda: "run_299" in heard.woken)
+    listening.cancel()
+    rests = (time.monotonic() - began) / listener.REST_S
+    assert list(dict.fromkeys(heard.woken)) == [f"run_{n}" for n in range(300)]
+    assert num_waits - before <= rests + 2
 
 
 class Proxy:
