@@ -41,7 +41,7 @@ from hillclimb.protocol.launch import (
     RegisterRunner,
     RunnerCommand,
 )
-from hillclimb.spec.rules.unknown_keys import keys_at_default
+from hillclimb.spec.rules.version_skew import keys_at_default
 
 
 def register(

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.documented import Documented
-from hillclimb.spec.rules.unknown_keys import KeyPath, without_unknown_defaults
+from hillclimb.spec.rules.version_skew import KeyPath, without_unknown_defaults
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.section import WHOLE
 

@@ -2,7 +2,8 @@
 
 It finds the row of the route in `PERMISSIONS`, identifies the caller, counts the request against
 the rate of the key or attempt, and opens the draft of the audit log. A route without a row is
-refused, and so are the keys of an address that has sent too many wrong ones.
+refused. `limits.entrance` refuses a key that `api.tables.access.identity` does not know, and all
+keys of an address that has sent too many wrong ones.
 """
 
 from __future__ import annotations

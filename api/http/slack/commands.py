@@ -1,4 +1,8 @@
-"""The commands of `/hillclimb`: their names, usages and functions."""
+"""The commands of `/hillclimb`: their names, usages and functions.
+
+All functions but those of `link` and `help` ask their `PersonRequest` (`api.http.slack.call`) for
+the reader or the writer, which checks the link and the rights of the person.
+"""
 
 from __future__ import annotations
 

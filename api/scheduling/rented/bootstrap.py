@@ -32,7 +32,7 @@ from api.tables.access.secrets.keyring import NO_KEYS, Keyring
 from api.tables.access.secrets.store import secrets_of
 from hillclimb.protocol.launch import BootstrapClaim, NodePlan
 from hillclimb.spec.rules.addresses import Hosts
-from hillclimb.spec.rules.unknown_keys import keys_at_default
+from hillclimb.spec.rules.version_skew import keys_at_default
 from hillclimb.spec.run import RunSpec
 
 CODE_PREFIX = "hcx_"

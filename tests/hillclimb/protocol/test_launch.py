@@ -22,7 +22,7 @@ from hillclimb.protocol.launch import (
 from hillclimb.protocol.node_messages import NodeAlive, NodeClaim, NodeEnd, NodeStop
 from hillclimb.protocol.rundir import ExitRecord, PidRecord
 from hillclimb.spec.data import DataSpec
-from hillclimb.spec.rules.unknown_keys import keys_at_default
+from hillclimb.spec.rules.version_skew import keys_at_default
 from hillclimb.spec.run import RunSpec
 
 AT = "2026-01-01T00:00:00Z"

@@ -1,7 +1,8 @@
-"""Keys of a spec that a reader of another version does not know.
+"""Version skew: keys of a spec that a reader of another version does not know.
 
 During an update an old runner reads specs of a new service. A key that a version adds has a default
-that means what the versions before did: it is left out where it stands at that default.
+that means what the versions before did: it is left out where it stands at that default. What a
+person is told of an unknown key is worded in `hillclimb.protocol.spec_problems`.
 """
 
 from __future__ import annotations
