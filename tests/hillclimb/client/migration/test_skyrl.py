@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hillclimb.hardware.plan import hardware_plan
 from hillclimb.spec.run import RunSpec
 from tests.hillclimb.client.migration.test_workflow import migrated
 
@@ -91,7 +92,7 @@ def test_what_has_no_place_is_said_with_the_reason_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("accelerators", "engines", "ranks"), [("H100:4", 1, 3), ("H100:8", 2, 6), ("{H200: 2}", 1, 1)]
+    ("accelerators", "engines", "ranks"), [("H100:4", 2, 2), ("H100:8", 4, 4), ("{H200: 2}", 1, 1)]
 )
 def test_engines_and_learner_share_the_gpus_of_the_file(
     tmp_path: Path, accelerators: str, engines: int, ranks: int
@@ -99,6 +100,11 @@ def test_engines_and_learner_share_the_gpus_of_the_file(
     task = TASK.replace("H100:4", accelerators)
     spec = RunSpec.model_validate(migrated(tmp_path, task, "t.yaml").spec)
     assert (spec.engine.data_parallel_size, spec.placement.learner_ranks) == (engines, ranks)
+    plan = hardware_plan(spec)
+    assert plan is not None
+    step_time = plan.candidates[0].estimate and plan.candidates[0].estimate.step_time
+    assert step_time is not None
+    assert step_time.busy_share >= 0.7, "on paper"
 
 
 def test_a_cloud_that_is_not_supported_is_left_out(tmp_path: Path) -> None:
