@@ -112,15 +112,15 @@ def _apart(
     available, own = candidate.gpus * num_nodes, spec.engine.tensor_parallel_size
     transport: Transport = "nccl" if spec.learner.lora is None else "lora"
     for size in (own, *(each for each in _SPLITS if own < each < candidate.gpus)):
-        found: list[tuple[float, str, RunSpec]] = []
+        fitting: list[tuple[float, str, RunSpec]] = []
         for engines in range((available - 1) // size, 0, -1):
             words, changed = _divided(spec, engines, size, available - engines * size, transport)
             fit = _estimated(changed, candidate, num_nodes, shape) if words else None
             if fit is not None and fit.fits is True:
                 time = fit.step_time
-                found.append((0.0 if time is None else time.busy_share, words, changed))
-        if found:
-            _, words, changed = max(found, key=lambda each: each[0])
+                fitting.append((0.0 if time is None else time.busy_share, words, changed))
+        if fitting:
+            _, words, changed = max(fitting, key=lambda each: each[0])
             return words, changed
     return None
 
@@ -174,8 +174,8 @@ def _fits(
     changed: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> bool:
     """Tell whether the changed spec is valid and fits."""
-    found = _estimated(changed, candidate, num_nodes, shape)
-    return found is not None and found.fits is True
+    fit = _estimated(changed, candidate, num_nodes, shape)
+    return fit is not None and fit.fits is True
 
 
 def _estimated(
