@@ -46,6 +46,8 @@ class Estimate:
     """Sentences about why it does not fit, or why there is no estimate."""
     lines: tuple[str, ...]
     """The arithmetic."""
+    num_settings: int = 0
+    """Of the problems, those that begin them: settings that no machine makes right (count)."""
     memory_gib: float | None = None
     """Required memory of a node (GiB)."""
     disk_gib: float | None = None
@@ -54,6 +56,16 @@ class Estimate:
     """Part of it that must be free after the installation of the environment (GiB)."""
     step_time: StepTime | None = None
     """On paper; None without GPUs, where the run does not fit, and where nothing is known."""
+
+    @property
+    def wrong_settings(self) -> tuple[str, ...]:
+        """Sentences about settings that no machine makes right."""
+        return self.problems[: self.num_settings]
+
+    @property
+    def misfits(self) -> tuple[str, ...]:
+        """Sentences about memory and disk, which larger machines may have."""
+        return self.problems[self.num_settings :]
 
 
 def estimate(
@@ -69,7 +81,7 @@ def estimate(
         )
     shape = shape or shape_of(spec.model.source)
     if shape is None and (too_long := why_too_long(spec, None)) is not None:
-        return Estimate(fits=False, problems=(too_long,), lines=())
+        return Estimate(fits=False, problems=(too_long,), lines=(), num_settings=1)
     if shape is None:
         reason = (
             f"the shape of {spec.model.source} is only in its config, which was not read: there is"
@@ -128,8 +140,9 @@ class _Working:
         memory_gib = memory.num_bytes / GIB
         disk_bytes = sum(term.num_bytes for term in disk)
         disk_gib = max(MIN_DISK_GIB, disk_bytes / GIB)
+        settings = [*self._model_problems()]
         problems = [
-            *self._model_problems(),
+            *settings,
             *self._gpu_problems(),
             *self._machine_problems(memory_gib, disk_gib),
         ]
@@ -148,6 +161,7 @@ class _Working:
             fits=not problems,
             problems=tuple(problems),
             lines=tuple(lines),
+            num_settings=len(settings),
             memory_gib=memory_gib,
             disk_gib=disk_gib,
             free_disk_gib=(disk_bytes - IMAGE_BYTES - ENVIRONMENT_BYTES) / GIB,
@@ -282,11 +296,12 @@ class _Working:
         setting = self.spec.engine.cache_needs_gpu
         if setting is not None and self.gpu is None:
             yield f"{setting} needs a GPU, and {self.candidate.label} has none: leave it out"
+        if self.gpu is not None:
+            yield from why_unsuited(self.spec, self.shape)
 
     def _gpu_problems(self) -> Iterator[str]:
         if self.gpu is None:
             return
-        yield from why_unsuited(self.spec, self.shape)
         engine, room = self._engine(self.gpu), self.gpu.memory_gib * GIB
         update = engine.update_bytes(self._transport) if self._learns else 0.0
         # Engines that take turns have no cache yet when new weights arrive.
@@ -295,13 +310,13 @@ class _Working:
             arriving = f" and {gib(beside_cache)} of arriving weights" if beside_cache else ""
             yield (
                 f"engine.gpu_memory_utilization {self.spec.engine.gpu_memory_utilization:g} leaves"
-                f" no room for CUDA's own memory{arriving} on a {self.candidate.gpu_name}, and vLLM"
-                " does not start unless its share is free: lower it"
+                f" no room for CUDA's own memory{arriving} on one {self.candidate.gpu_name}, and"
+                " vLLM does not start unless its share is free: lower it"
             )
         if not engine.fits:
             yield (
                 f"the engine's cache cannot hold one rollout of"
-                f" {self.spec.rollout.max_sequence_length} tokens on a {self.candidate.gpu_name}:"
+                f" {self.spec.rollout.max_sequence_length} tokens on one {self.candidate.gpu_name}:"
                 " raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or lower"
                 " rollout.max_sequence_length"
             )

@@ -94,10 +94,10 @@ class HardwarePlan:
     def _explained(self) -> Iterator[str]:
         for each in self.candidates:
             yield f"{each.candidate.label}: {each.why_not}."
-            if each.estimate is not None and each.estimate.fits is False:
+            if each.estimate is not None and each.estimate.misfits:
                 yield from (f"    {line}" for line in each.estimate.lines)
-                if each.suggestions:
-                    yield f"    It would fit with {', or '.join(each.suggestions)}."
+            if each.suggestions:
+                yield f"    It would fit with {', or '.join(each.suggestions)}."
 
 
 def hardware_plan(
@@ -150,7 +150,7 @@ def _plan_one(
     if fit.fits is False:
         return CandidatePlan(
             candidate=candidate,
-            why_not="it does not fit: " + "; ".join(fit.problems),
+            why_not=_why_refused(fit),
             estimate=fit,
             suggestions=suggestions(spec, candidate, nodes, shape),
         )
@@ -162,6 +162,12 @@ def _plan_one(
         estimate=fit,
         hourly_usd=Range(min(affordable), max(affordable)) if affordable else None,
     )
+
+
+def _why_refused(fit: Estimate) -> str:
+    """Return what is wrong: settings by their own sentences, then what memory and disk lack."""
+    sizes = (f"it does not fit: {'; '.join(fit.misfits)}",) if fit.misfits else ()
+    return "; ".join((*fit.wrong_settings, *sizes))
 
 
 def _is_affordable(candidate: CandidateSpec, offer: Offer) -> bool:

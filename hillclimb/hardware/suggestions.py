@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hillclimb.hardware.estimate import estimate
+from hillclimb.hardware.estimate import Estimate, estimate
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.spec.backend.gang import why_engines_split, why_not_on
 from hillclimb.spec.backend.skypilot import CandidateSpec
 from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.engine import Transport
 from hillclimb.spec.training.learner import LoraSpec
 
 LENGTH_STEP = 4096
@@ -86,15 +87,15 @@ def _with_adapters(spec: RunSpec) -> tuple[str, RunSpec]:
 def _separate(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> Iterator[tuple[str, RunSpec]]:
-    """Yield a split of engines and learner over separate GPUs, with the fewest further changes."""
+    """Yield a division of the GPUs between engines and learner, with the fewest further changes."""
     if spec.kind != "train":
         return
-    for more, base in (
-        ("", spec),
-        (", learner.cpu_offload true", _with(spec, "learner", cpu_offload=True)),
-        (", learner.lora {}", _with(spec, "learner", lora=LoraSpec())),
-    ):
-        estimated = _apart(base, candidate, num_nodes, shape)
+    where = (candidate, num_nodes, shape)
+    bases = [("", spec), (", learner.cpu_offload true", _with(spec, "learner", cpu_offload=True))]
+    if spec.learner.lora is None and not _fits(_with_adapters(spec)[1], *where):
+        bases.append((", learner.lora {}", _with(spec, "learner", lora=LoraSpec())))
+    for more, base in bases:
+        estimated = _apart(base, *where)
         if estimated is not None:
             words, changed = estimated
             yield words + more, changed
@@ -104,35 +105,52 @@ def _separate(
 def _apart(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> tuple[str, RunSpec] | None:
-    """Return the split with the most engines that fits and differs from the spec's.
+    """Return the division that fits, is not the spec's own, and keeps the GPUs busiest on paper.
 
     Engines are over more GPUs than the spec's only where the model needs it.
     """
     available, own = candidate.gpus * num_nodes, spec.engine.tensor_parallel_size
-    transport = "nccl" if spec.learner.lora is None else "lora"
-    sizes = [own, *(size for size in _SPLITS if own < size < candidate.gpus)]
-    splits = ((size, each) for size in sizes for each in range((available - 1) // size, 0, -1))
-    for size, engines in splits:
-        ranks = available - engines * size
-        changed = _with(
-            spec,
-            "engine",
-            data_parallel_size=engines,
-            tensor_parallel_size=size,
-            weight_transport=transport,
-            type="vllm",
-        )
-        changed = _with(changed, "placement", learner_ranks=ranks, type="ray")
-        if changed != spec and _fits(changed, candidate, num_nodes, shape):
-            words = (
-                f"engines and learner on separate GPUs: engine.weight_transport {transport},"
-                f" engine.data_parallel_size {engines}, placement.learner_ranks {ranks}"
-            )
-            words += f", engine.tensor_parallel_size {size}" * (size != own)
-            words += ", engine.type vllm" * (spec.engine.type != "vllm")
-            words += ", placement.type ray" * (spec.placement.type != "ray")
+    transport: Transport = "nccl" if spec.learner.lora is None else "lora"
+    for size in (own, *(each for each in _SPLITS if own < each < candidate.gpus)):
+        fitting: list[tuple[float, str, RunSpec]] = []
+        for engines in range((available - 1) // size, 0, -1):
+            words, changed = _divided(spec, engines, size, available - engines * size, transport)
+            fit = _estimated(changed, candidate, num_nodes, shape) if words else None
+            if fit is not None and fit.fits is True:
+                time = fit.step_time
+                fitting.append((0.0 if time is None else time.busy_share, words, changed))
+        if fitting:
+            _, words, changed = max(fitting, key=lambda each: each[0])
             return words, changed
     return None
+
+
+def _divided(
+    spec: RunSpec, engines: int, size: int, ranks: int, transport: Transport
+) -> tuple[str, RunSpec]:
+    """Return what is new in a spec with these engines and ranks, and the spec; "" for its own."""
+    engine: dict[str, object] = {
+        "weight_transport": transport,
+        "data_parallel_size": engines,
+        "tensor_parallel_size": size,
+        "type": "vllm",
+    }
+    placement: dict[str, object] = {"learner_ranks": ranks, "type": "ray"}
+    changed = _with(_with(spec, "engine", **engine), "placement", **placement)
+    shares = spec.engine.weight_transport == "ipc"
+    sizes = (engines, size, ranks)
+    own = (spec.engine.data_parallel_size, spec.engine.tensor_parallel_size)
+    if not shares and sizes == (*own, spec.placement.learner_ranks):
+        return "", changed
+    named = [("engine", key, value) for key, value in engine.items()]
+    named += [("placement", key, value) for key, value in placement.items()]
+    new = [
+        f"{section}.{key} {value}"
+        for section, key, value in named
+        if getattr(getattr(spec, section), key) != value
+    ]
+    how = "engines and learner on separate GPUs" if shares else "another division of the GPUs"
+    return f"{how}: {', '.join(new)}", changed
 
 
 def _shorter(
@@ -156,13 +174,21 @@ def _fits(
     changed: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> bool:
     """Tell whether the changed spec is valid and fits."""
+    fit = _estimated(changed, candidate, num_nodes, shape)
+    return fit is not None and fit.fits is True
+
+
+def _estimated(
+    changed: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
+) -> Estimate | None:
+    """Return the estimate of the changed spec; None where it is not valid on these machines."""
     try:
         # `model_copy` does not validate.
         spec = RunSpec.model_validate(changed.model_dump())
     except ValidationError:
-        return False
+        return None
     reason = why_not_on(
         candidate, num_nodes, spec.engine, spec.placement, learns=spec.kind == "train"
     )
     reason = reason or why_engines_split(candidate, num_nodes, spec.engine)
-    return reason is None and estimate(spec, candidate, num_nodes, shape).fits is True
+    return None if reason is not None else estimate(spec, candidate, num_nodes, shape)

@@ -20,7 +20,8 @@ from hillclimb.stack.state.connection import connection
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.processes import owned_by
 
-TRAINER_PYTHON = CODE_ROOT / ".venv-trainer/bin/python"
+TRAINER_PYTHON = CODE_ROOT / "tests/conformance/trainer_python.sh"
+"""Of the data plane, with the trainer of this checkout."""
 PATIENCE_S = 600.0
 """Two cores, and others at work on them."""
 WRITE_MODEL = """

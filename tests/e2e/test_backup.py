@@ -15,10 +15,11 @@ import pytest
 from hillclimb.stack.backup.restore import restore
 from hillclimb.stack.backup.save import save
 from hillclimb.stack.control import down, up_detached
-from hillclimb.stack.options import CODE_ROOT, StackOptions
+from hillclimb.stack.options import StackOptions
 from hillclimb.stack.state.connection import connection
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.processes import owned_by
+from tests.conformance.service import TRAINER_PYTHON
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
@@ -84,15 +85,6 @@ class Service:
         return {"metrics": metrics, "weights": weights}
 
 
-def trainer_python(folder: Path) -> Path:
-    """Return an interpreter of the data plane that imports this checkout's trainer."""
-    script = folder / "trainer-python"
-    python = CODE_ROOT / ".venv-trainer/bin/python"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH={CODE_ROOT} exec {python} "$@"\n')
-    script.chmod(0o755)
-    return script
-
-
 def check_deletion(service: Service, options: StackOptions, run_id: str) -> None:
     """The worker deletes a run's blobs, and the runner, which asks when it starts, its folder."""
     accepted = service.http.delete(f"/v1/runs/{run_id}").raise_for_status().json()
@@ -123,11 +115,10 @@ def check_deletion(service: Service, options: StackOptions, run_id: str) -> None
 def test_a_run_goes_on_from_a_backup_to_the_figures_of_the_one_that_was_not_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = trainer_python(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     tmp_path.chmod(0o755)
     first, second = (
-        StackOptions(state_dir=tmp_path / name / "state", api_port=0, trainer_python=python)
+        StackOptions(state_dir=tmp_path / name / "state", api_port=0, trainer_python=TRAINER_PYTHON)
         for name in ("first", "second")
     )
     backup = tmp_path / "backup"

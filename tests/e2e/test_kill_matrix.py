@@ -25,13 +25,13 @@ from hillclimb.stack.options import CODE_ROOT, StackOptions
 from hillclimb.stack.state.connection import connection
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.processes import owned_by
+from tests.conformance.service import TRAINER_PYTHON
 from tests.e2e.stream import Follower
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
 DEADLINE_S = 120.0
 STEPS = 24
-TRAINER_PYTHON = CODE_ROOT / ".venv-trainer/bin/python"
 WRITE_MODEL = """
 import sys
 from pathlib import Path
@@ -151,7 +151,7 @@ def short_spec(model: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not TRAINER_PYTHON.exists():
+    if not (CODE_ROOT / ".venv-trainer/bin/python").exists():
         pytest.fail("the data plane's environment is missing: `make setup` makes it")
     folder = tmp_path_factory.mktemp("model") / "tiny"
     subprocess.run([str(TRAINER_PYTHON), "-c", WRITE_MODEL, str(folder)], cwd=CODE_ROOT, check=True)

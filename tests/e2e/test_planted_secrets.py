@@ -34,7 +34,8 @@ from hillclimb.stack.state.connection import connection
 from hillclimb.stack.state.credentials import load_credentials
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.system.processes import owned_by
-from tests.e2e.test_kill_matrix import TRAINER_PYTHON, Stack, model, short_spec
+from tests.conformance.service import TRAINER_PYTHON
+from tests.e2e.test_kill_matrix import Stack, model, short_spec
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 __all__ = ["model"]

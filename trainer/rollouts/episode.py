@@ -182,7 +182,7 @@ class Episode:
 
     def _parse(self, text: str) -> ParsedTurn:
         try:
-            return self._rules.parse(text)
+            return self._rules.parse(text, self._tools)
         except EpisodeCrash:
             self._transcript.turns.append(_turn(text))
             raise

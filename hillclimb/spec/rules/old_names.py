@@ -64,6 +64,13 @@ def _names(value: Json) -> list[str]:
     return [str(name).strip() for name in names if str(name).strip()]
 
 
+def _reduction(value: Json) -> Json:
+    """Return SkyRL's reduction; the old form of its token mean depends on the micro-batches."""
+    if value == "prompt_mean":
+        raise ValueError("a mean over prompts is not here: choose algorithm.loss_reduction")
+    return "token_mean" if value == "token_mean_legacy" else value
+
+
 WORKFLOW_INPUTS: Mapping[str, NewPlace] = {
     "modality": _to("data.modality"),
     "env_key": _to("data.env_keys", read=_names),
@@ -106,7 +113,7 @@ HYDRA_KEYS: Mapping[str, NewPlace] = {
     "trainer.policy.fsdp_config.cpu_offload": _to("learner.cpu_offload", read=_switch),
     "trainer.algorithm.advantage_estimator": _to("algorithm.type"),
     "trainer.algorithm.policy_loss_type": _to("algorithm.policy_loss_type"),
-    "trainer.algorithm.loss_reduction": _to("algorithm.loss_reduction"),
+    "trainer.algorithm.loss_reduction": _to("algorithm.loss_reduction", read=_reduction),
     "trainer.algorithm.grpo_norm_by_std": _to("algorithm.grpo_norm_by_std", read=_switch),
     "trainer.algorithm.use_kl_loss": _to("algorithm.use_kl_loss", read=_switch),
     "trainer.algorithm.kl_loss_coef": _to("algorithm.kl_loss_coef", read=_number),

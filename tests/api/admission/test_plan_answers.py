@@ -123,6 +123,8 @@ REFUSED = {
     ),
 }
 
+TOO_LARGE = ("all of 8B beside one engine", "262k on four ranks", "all of 32B", "72B in a GPU")
+
 
 def refusal_of(make: Callable[[], RunSpec]) -> str:
     """Return what `plan` refuses a spec with; empty where it takes it."""
@@ -138,6 +140,15 @@ def test_what_cannot_be_carried_out_is_refused_with_reason_and_remedy(case: str)
     sentence = refusal_of(REFUSED[case].make)
     assert REFUSED[case].why in sentence
     assert REFUSED[case].remedy in sentence
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_only_what_is_too_large_is_told_to_fit_and_shown_the_memory(case: str) -> None:
+    """A setting that no machine makes right is named by itself, without a page of arithmetic."""
+    sentence = refusal_of(REFUSED[case].make)
+    is_too_large = "it does not fit" in sentence
+    assert is_too_large == ("disk of a node:" in sentence)
+    assert is_too_large == (case in TOO_LARGE)
 
 
 @pytest.mark.parametrize("name", presets())

@@ -147,3 +147,13 @@ def test_presets_for_gpus_correct_for_the_other_policy_and_do_not_wait_for_it(na
     spec = RunSpec.model_validate(preset(name).spec)
     assert spec.algorithm.off_policy_correction.tis_ratio_type == "token"
     assert 1 <= spec.schedule.max_staleness_steps <= 2
+
+
+@pytest.mark.parametrize("name", RENTED)
+def test_gpus_of_a_preset_compute_for_three_quarters_of_a_step_on_paper(name: str) -> None:
+    plan = hardware_plan(RunSpec.model_validate(preset(name).spec))
+    assert plan is not None
+    for each in plan.candidates:
+        assert each.estimate is not None
+        assert each.estimate.step_time is not None
+        assert each.estimate.step_time.busy_share >= 0.75, each.candidate.label

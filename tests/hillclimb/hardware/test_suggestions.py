@@ -64,3 +64,18 @@ def test_each_alone_makes_a_spec_that_is_taken(
         plan = hardware_plan(RunSpec.model_validate(changed))
         assert plan is not None
         assert plan.refusal is None, words
+
+
+def test_a_division_is_the_busiest_and_names_only_what_is_new() -> None:
+    plan = hardware_plan(qwen3_8b(**LARGER))
+    assert plan is not None
+    (suggestion,) = plan.candidates[0].suggestions
+    assert suggestion == (
+        "another division of the GPUs: engine.data_parallel_size 2, engine.tensor_parallel_size 2,"
+        " learner.cpu_offload true"
+    )
+    few = hardware_plan(qwen3_8b(H100X4, **FEW))
+    assert few is not None
+    words = few.candidates[0].suggestions
+    assert not any("division" in each and "data_parallel_size 2" in each for each in words), words
+    assert sum("learner.lora" in each for each in words) == 1, "once is enough"

@@ -24,8 +24,9 @@ from trainer.rollouts.chat.turns import CHATML, FAMILIES, NEWLINE, TurnMarks
 from trainer.rollouts.chat.wording import OWN_WORDING, Wording
 
 END_OF_TURN = CHATML.end
-CallForm = Literal["tagged", "bare"]
-"""Calls as JSON between `<tool_call>` tags, or one call that is the whole turn (Llama 3)."""
+CallForm = Literal["tagged", "bare", "xml"]
+"""Calls as JSON between `<tool_call>` tags, one call that is the whole turn (Llama 3), or between
+these tags a function with a tag for each argument (Qwen3.5)."""
 
 
 class Chat:

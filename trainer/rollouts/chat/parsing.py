@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hillclimb.environment.base import ToolCall
@@ -103,22 +103,27 @@ class JsonFault:
     message: str
 
 
-def parse_turn(text: str) -> ParsedTurn:
+CallReader = Callable[[str, int, re.Pattern[str]], tuple[ToolCall | MalformedCall, int]]
+"""Reads the call whose body begins at a place; returns it and the place to continue from."""
+
+
+def parse_turn(text: str, read: CallReader | None = None) -> ParsedTurn:
     """Read one turn. Never raises; whatever follows the first `<done>` is ignored.
 
     A `</think>` without an opening tag ends a thought that the generation prompt opened: all text
-    before it is thought.
+    before it is thought. `read` reads what is between the tags of a call; None: JSON.
 
     Example:
         parse_turn('<tool_call>{"name": "search", "arguments": {"city": "Brno"}}').calls
         == (ToolCall(name="search", arguments={"city": "Brno"}),)
     """
     turn_parts, has_thought, position = _TurnParts(), False, 0
+    read = read or _read_call
     while (mark := _MARK.search(text, position)) is not None:
         turn_parts.add(text=text[position : mark.start()])
         position, tag = mark.end(), mark[0].lower()
         if mark[1] is not None:
-            call, position = _read_call(text, position, _CLOSE_TAGS[mark[1].lower()])
+            call, position = read(text, position, _CLOSE_TAGS[mark[1].lower()])
             turn_parts.add(call=call)
         elif tag == "<think>":
             has_thought, position = True, _end_of_thought(text, position)
@@ -214,6 +219,16 @@ def _body(text: str, close_tag: re.Pattern[str], fault: JsonFault) -> tuple[int,
         return len(text), len(text)
     end = _next_mark(text, fault.position)
     return end, end
+
+
+def end_of_unread(text: str, start: int, close_tag: re.Pattern[str]) -> int:
+    """Return where to continue after a call that cannot be read: its close tag, or the next mark.
+
+    Both come before the next call.
+    """
+    opening = _OPENING.search(text, start)
+    closing = close_tag.search(text, start, opening.start() if opening else len(text))
+    return closing.end() if closing else _next_mark(text, start)
 
 
 def _has_arguments(value: object) -> bool:

@@ -41,8 +41,8 @@ class TurnRules(Protocol):
         """Observation after a turn that neither calls a tool nor says it is done."""
         ...
 
-    def parse(self, text: str) -> ParsedTurn:
-        """Read a turn.
+    def parse(self, text: str, tools: Sequence[ToolSpec]) -> ParsedTurn:
+        """Read a turn; `tools` tell the types of arguments where the form of a call does not.
 
         Raises:
             EpisodeCrash: the turn ends the episode with a score of 0.

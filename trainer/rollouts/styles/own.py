@@ -25,7 +25,7 @@ class OwnRules:
     shows_transcript = True
     no_call = prompts.NO_CALL_OBSERVATION
 
-    def parse(self, text: str) -> ParsedTurn:
+    def parse(self, text: str, tools: Sequence[ToolSpec] = ()) -> ParsedTurn:
         """Read a turn; see `parse_turn`."""
         return parse_turn(text)
 

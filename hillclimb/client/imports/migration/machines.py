@@ -69,7 +69,8 @@ def _accelerators(value: Json) -> list[dict[str, str]]:
 def fit_workers(draft: SpecDraft) -> None:
     """Divide the GPUs of the smallest candidate between engines and learner.
 
-    SkyRL's engines share GPUs with its learner, so its numbers would need twice the machine.
+    SkyRL's engines share GPUs with its learner, so its numbers would need twice the machine. Halves
+    keep eight H100 busy for 84% of a step of 16 prompts, on paper; a quarter for engines, 42%.
     """
     backend = draft.spec["backend"].get("skypilot")
     if backend is None:
@@ -82,7 +83,7 @@ def fit_workers(draft: SpecDraft) -> None:
     ranks = placement.get("learner_ranks", 1)
     if gpus < 2 or size * engines + ranks == gpus:
         return
-    engines = max(1, gpus // 4 // size)
+    engines = max(1, gpus // 2 // size)
     engine["data_parallel_size"], placement["learner_ranks"] = engines, gpus - engines * size
     draft.remark(
         "generator.num_inference_engines",

@@ -25,6 +25,7 @@ DECODING = {
     "generator.eval_sampling_params.top_p": "top_p",
     "generator.eval_n_samples_per_prompt": "n_samples_per_prompt",
 }
+_FILTER = "trainer.algorithm.zero_variance_filter"
 PROVIDERS = {"fleet_task": "fleet", "fleet": "fleet"}
 
 
@@ -43,6 +44,7 @@ def migrate_skyrl(document: Mapping[str, Json], name: str) -> SpecDraft:
     }
     overrides = flat_keys(sections) | dict(_overrides(draft, document.get("run"), variables))
     draft.place_known(overrides, HYDRA_KEYS)
+    _normalisation(draft, overrides)
     _engine(draft, overrides)
     _decoding(draft, overrides)
     _logger(draft, overrides)
@@ -137,6 +139,30 @@ def _filled(text: str, variables: Mapping[str, str]) -> str | None:
 
     filled = _VARIABLE.sub(value, text)
     return None if missing else filled
+
+
+def _normalisation(draft: SpecDraft, overrides: Mapping[str, Json]) -> None:
+    """Set which rollouts the loss is divided by, as SkyRL 0.3.0 does.
+
+    Groups that score alike count in all its means. Its filter takes their tokens out of the loss,
+    so that a token mean is without them; a mean over sequences counts them all the same
+    (`apply_loss_reduction_to_advantages_minibatch`).
+    """
+    is_filtered = str(overrides.get(_FILTER)).lower() == "true"
+    by_tokens = draft.spec["algorithm"].get("loss_reduction", "token_mean") == "token_mean"
+    draft.set("algorithm.normalize_by", "gradient" if is_filtered and by_tokens else "batch")
+    if _FILTER in overrides and overrides[_FILTER] is None:
+        draft.remark(
+            _FILTER,
+            "its value is known on the machine only: where it is true, and loss_reduction is"
+            " token_mean, set algorithm.normalize_by to gradient",
+        )
+    if overrides.get("trainer.algorithm.loss_reduction") == "token_mean_legacy":
+        draft.remark(
+            "trainer.algorithm.loss_reduction",
+            "token_mean_legacy averages over micro-batches: here it is token_mean, which does not"
+            " depend on them",
+        )
 
 
 def _engine(draft: SpecDraft, overrides: Mapping[str, Json]) -> None:

@@ -26,6 +26,10 @@ REASONS: Mapping[str, str] = {
     "trainer.ref.": "the reference of the KL term is the starting policy, kept by the learner",
     "trainer.critic": "GRPO has no critic",
     "trainer.policy.": "the learner's settings are in optimizer and learner (docs/spec.md)",
+    "trainer.algorithm.max_seq_len": "the constant of seq_mean_token_sum_norm is"
+    " rollout.max_sequence_length: set it",
+    "trainer.algorithm.advantage_batch_normalize": "advantages are normalised within their group",
+    "trainer.algorithm.zero_variance_filter_tol": "groups score alike where their scores are equal",
     "trainer.algorithm.": "the losses' settings are in algorithm (docs/spec.md)",
     "generator.sampling_params.stop": "a turn ends where the chat template ends it",
     "generator.sampling_params.top_p": "training samples from the engine's whole distribution, so"
@@ -47,6 +51,7 @@ SET_ELSEWHERE = (
     "generator.backend",
     "generator.weight_sync_backend",
     "trainer.logger",
+    "trainer.algorithm.zero_variance_filter",
     "generator.eval_n_samples_per_prompt",
     "generator.eval_sampling_params.temperature",
     "generator.eval_sampling_params.top_p",

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from hillclimb.stack.system.ports import find_free
+from tests.conformance.service import TRAINER_PYTHON
 
 ROOT = Path(__file__).parents[4]
 
@@ -14,16 +15,12 @@ ROOT = Path(__file__).parents[4]
 def environment_in(folder: Path) -> dict[str, str]:
     """Return the environment of a shell whose stack keeps its state under `folder`."""
     environment = {name: value for name, value in os.environ.items() if name[:10] != "HILLCLIMB_"}
-    trainer = folder / "trainer-python"
-    python = ROOT / ".venv-trainer" / "bin" / "python"
-    trainer.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {python} "$@"\n')
-    trainer.chmod(0o755)
     return environment | {
         "HILLCLIMB_STATE_DIR": str(folder / "state"),
         "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "HILLCLIMB_HOME": str(ROOT),
-        "HILLCLIMB_TRAINER_PYTHON": str(trainer),
+        "HILLCLIMB_TRAINER_PYTHON": str(TRAINER_PYTHON),
         "COLUMNS": "80",
         # Two stacks that start at once would both find the usual port free.
         "HILLCLIMB_API_PORT": str(find_free()),

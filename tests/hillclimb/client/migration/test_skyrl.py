@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hillclimb.hardware.plan import hardware_plan
 from hillclimb.spec.run import RunSpec
 from tests.hillclimb.client.migration.test_workflow import migrated
 
@@ -91,7 +92,7 @@ def test_what_has_no_place_is_said_with_the_reason_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("accelerators", "engines", "ranks"), [("H100:4", 1, 3), ("H100:8", 2, 6), ("{H200: 2}", 1, 1)]
+    ("accelerators", "engines", "ranks"), [("H100:4", 2, 2), ("H100:8", 4, 4), ("{H200: 2}", 1, 1)]
 )
 def test_engines_and_learner_share_the_gpus_of_the_file(
     tmp_path: Path, accelerators: str, engines: int, ranks: int
@@ -99,6 +100,12 @@ def test_engines_and_learner_share_the_gpus_of_the_file(
     task = TASK.replace("H100:4", accelerators)
     spec = RunSpec.model_validate(migrated(tmp_path, task, "t.yaml").spec)
     assert (spec.engine.data_parallel_size, spec.placement.learner_ranks) == (engines, ranks)
+    plan = hardware_plan(spec)
+    assert plan is not None
+    found = plan.candidates[0].estimate
+    assert found is not None
+    assert found.step_time is not None
+    assert found.step_time.busy_share >= 0.7, "on paper"
 
 
 def test_a_cloud_that_is_not_supported_is_left_out(tmp_path: Path) -> None:
@@ -128,3 +135,50 @@ def test_a_value_of_the_machine_is_left_to_the_user(tmp_path: Path) -> None:
         remark.startswith("trainer.ckpt_interval: '$INTERVAL' is known on the machine only")
         for remark in found.remarks
     )
+
+
+@pytest.mark.parametrize(
+    ("reduction", "is_filtered", "reduced", "normalized"),
+    [
+        (None, None, "token_mean", "batch"),
+        ("token_mean", False, "token_mean", "batch"),
+        ("token_mean", True, "token_mean", "gradient"),
+        ("token_mean_legacy", None, "token_mean", "batch"),
+        ("sequence_mean", True, "sequence_mean", "batch"),
+        ("seq_mean_token_sum_norm", True, "seq_mean_token_sum_norm", "batch"),
+    ],
+)
+def test_the_loss_is_divided_by_the_rollouts_that_skyrl_divides_it_by(
+    tmp_path: Path,
+    reduction: str | None,
+    is_filtered: bool | None,
+    reduced: str,
+    normalized: str,
+) -> None:
+    algorithm = {"loss_reduction": reduction, "zero_variance_filter": is_filtered}
+    chosen = {key: value for key, value in algorithm.items() if value is not None}
+    found = migrated(tmp_path, {"trainer": {"algorithm": chosen, "epochs": 2}}, "grpo.json")
+    assert found.problems == ()
+    spec = RunSpec.model_validate(found.spec)
+    assert (spec.algorithm.loss_reduction, spec.algorithm.normalize_by) == (reduced, normalized)
+    said = [remark for remark in found.remarks if remark.startswith("trainer.algorithm")]
+    assert len(said) == (reduction == "token_mean_legacy"), said
+
+
+def test_a_normalisation_that_is_not_here_is_said(tmp_path: Path) -> None:
+    algorithm = {
+        "loss_reduction": "prompt_mean",
+        "advantage_batch_normalize": True,
+        "max_seq_len": 4096,
+    }
+    found = migrated(tmp_path, {"trainer": {"algorithm": algorithm, "epochs": 2}}, "grpo.json")
+    assert found.problems == ()
+    said = " ".join(found.remarks)
+    assert "a mean over prompts is not here: choose algorithm.loss_reduction" in said
+    assert "advantages are normalised within their group" in said
+    assert "rollout.max_sequence_length: set it" in said
+    line = "trainer.train_batch_size=16 trainer.algorithm.zero_variance_filter=$FILTER"
+    task = TASK.replace("trainer.train_batch_size=16", line)
+    found = migrated(tmp_path, task, "t.yaml")
+    assert found.spec["algorithm"]["normalize_by"] == "batch"
+    assert any("set algorithm.normalize_by to gradient" in each for each in found.remarks)

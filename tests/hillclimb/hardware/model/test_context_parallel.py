@@ -89,7 +89,8 @@ def test_four_ranks_of_an_h100_keep_the_optimizers_state_in_groups_alone(kept: b
     if kept:
         body["learner"]["cpu_offload"] = False
         body["backend"]["skypilot"]["candidates"] = [{"infra": "lambda", "accelerators": machine}]
-        body["engine"]["data_parallel_size"] = body["placement"]["learner_ranks"] = 4
+        body["engine"]["data_parallel_size"] = 2  # each over two GPUs
+        body["placement"]["learner_ranks"] = 4
     shared = estimate_of(RunSpec.model_validate(body), machine)
     body["learner"] |= {"context_parallel_size": 1, "max_micro_tokens": 65_536}
     alone = estimate_of(RunSpec.model_validate(body), machine)

@@ -69,7 +69,7 @@ def test_a_share_of_a_gpu_leaves_room_for_cuda(share: float, fits: bool) -> None
     assert found.fits is fits
     said = (
         "engine.gpu_memory_utilization 1 leaves no room for CUDA's own memory and 2.3 GiB of"
-        " arriving weights on a H100"
+        " arriving weights on one H100"
     )
     assert any(said in each for each in found.problems) is not fits
 

@@ -28,10 +28,18 @@ _TURN = "the words of a turn"
 _THOUGHT = "<think>\nthe thought of a turn\n</think>\n\n"
 _SYSTEM, _TASK, _ANSWER = "the instructions", "the task", "the answer of a tool"
 _QUESTION: Message = {"role": "user", "content": "?"}
+_TYPES: dict[str, JsonValue] = {
+    "text": {"type": "string"},
+    "number": {"type": "integer"},
+    "on": {"type": "boolean"},
+    "list": {"type": "array"},
+}
 _PROBE = ToolSpec(
-    name="probe_of_calls", description="Probes.", parameters={"type": "object", "properties": {}}
+    name="probe_of_calls",
+    description="Probes.",
+    parameters={"type": "object", "properties": _TYPES},
 )
-_CALL = ToolCall(name=_PROBE.name, arguments={"text": "a", "number": 1})
+_CALL = ToolCall(name=_PROBE.name, arguments={"text": "1", "number": 1, "on": True, "list": ["a"]})
 _FIRST_PRIVATE, _LAST_PRIVATE = 0xE000, 0xF8FF
 _CACHE_SIZE = 64
 """Parts of the latest prompts whose ids are kept: tasks share the longest, which has the tools."""
@@ -158,7 +166,7 @@ class NativeChat(Chat):
         if not is_same or rendered(calling, calling) != both:
             raise ValueError("its chat template changes turns of a tool loop after they were drawn")
         for form, read in READERS.items():
-            if read(call).calls == (_CALL,):
+            if read(call, [_PROBE]).calls == (_CALL,):
                 return form
         raise ValueError(f"its chat template writes calls in a form that is not read: {call!r}")
 

@@ -28,7 +28,7 @@ class SkyrlRules:
     shows_transcript = False
     no_call = NO_CALL
 
-    def parse(self, text: str) -> ParsedTurn:
+    def parse(self, text: str, tools: Sequence[ToolSpec] = ()) -> ParsedTurn:
         """Read a turn; see `read_turn`."""
         return read_turn(text)
 

@@ -42,6 +42,64 @@ LLAMA_TEMPLATE = """{{- bos_token }}
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
 {%- endif %}"""
 """Ours, with the structure of Llama 3.1's: tools in the first user message, a bare call a turn."""
+QWEN3_5_TEMPLATE = """{%- set system, rest = messages[0].content | trim, messages[1:] %}
+{%- if messages[0].role != 'system' %}{%- set system, rest = '', messages %}{%- endif %}
+{%- if system or tools %}{{- '<|im_start|>system\\n' }}{%- endif %}
+{%- if tools %}
+    {{- '# Tools\\n\\nThese functions can be called:\\n\\n<tools>' }}
+    {%- for tool in tools %}{{- '\\n' + (tool | tojson) }}{%- endfor %}
+    {{- '\\n</tools>\\n\\nCall one as in\\n\\n<tool_call>\\n<function=name>\\n<parameter=key>\\n' }}
+    {{- 'value\\n</parameter>\\n</function>\\n</tool_call>\\n\\n' }}
+{%- endif %}
+{%- if system or tools %}{{- system + '<|im_end|>\\n' }}{%- endif %}
+{%- set last = namespace(query=0) %}
+{%- for message in rest %}
+    {%- if message.role == 'user' %}{%- set last.query = loop.index0 %}{%- endif %}
+{%- endfor %}
+{%- for message in rest %}
+    {%- set said = message.content | trim %}
+    {%- if message.role == 'user' %}
+        {{- '<|im_start|>user\\n' + said + '<|im_end|>\\n' }}
+    {%- elif message.role == 'assistant' %}
+        {%- set thought = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set thought = message.reasoning_content %}
+        {%- elif '</think>' in said %}
+            {%- set thought = said.split('</think>')[0].split('<think>')[-1] %}
+            {%- set said = said.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {{- '<|im_start|>assistant\\n' }}
+        {%- if loop.index0 > last.query %}
+            {{- '<think>\\n' + (thought | trim) + '\\n</think>\\n\\n' }}
+        {%- endif %}
+        {{- said }}
+        {%- for call in message.tool_calls or () %}
+            {{- ('\\n' if not loop.first else '\\n\\n' if said else '') + '<tool_call>\\n' }}
+            {{- '<function=' + call.function.name + '>\\n' }}
+            {%- for key, value in call.function.arguments | items %}
+                {{- '<parameter=' + key + '>\\n' }}
+                {%- if value is mapping or value is sequence and value is not string %}
+                    {{- value | tojson }}
+                {%- else %}
+                    {{- value | string }}
+                {%- endif %}
+                {{- '\\n</parameter>\\n' }}
+            {%- endfor %}
+            {{- '</function>\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == 'tool' %}
+        {%- if rest[loop.index0 - 1].role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}
+        {{- '\\n<tool_response>\\n' + said + '\\n</tool_response>' }}
+        {%- if loop.last or loop.nextitem.role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n<think>\\n' }}
+    {%- if enable_thinking is false %}{{- '\\n</think>\\n\\n' }}{%- endif %}
+{%- endif %}"""
+"""Ours, with the structure of Qwen3.5's: tools before the instructions, a thought that every turn
+opens with, trimmed contents, a tag for each argument; what is no list is as Python prints it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +114,11 @@ class PublishedForm:
     def is_llama(self) -> bool:
         """It has Llama's markers, and one call is a whole turn."""
         return "<|start_header_id|>" in self.source
+
+    @property
+    def is_xml(self) -> bool:
+        """Arguments have tags of their own, and no types."""
+        return "<parameter=" in self.source
 
     def write(self, directory: Path) -> Path:
         """Write tokenizer and template."""
@@ -91,8 +154,12 @@ QWEN2_5 = PublishedForm(name="Qwen2.5", source=_read("qwen2_5"))
 QWEN3 = PublishedForm(name="Qwen3", source=_read("qwen3"))
 QWEN3_OFF = PublishedForm(name="Qwen3 without thoughts", source=_read("qwen3"), thinking=False)
 LLAMA3 = PublishedForm(name="Llama 3", source=LLAMA_TEMPLATE)
+QWEN3_5 = PublishedForm(name="Qwen3.5", source=QWEN3_5_TEMPLATE)
+QWEN3_5_OFF = PublishedForm(
+    name="Qwen3.5 without thoughts", source=QWEN3_5_TEMPLATE, thinking=False
+)
 _FURTHER = os.environ.get("HILLCLIMB_CHAT_TEMPLATES")
-FORMS = [QWEN2_5, QWEN3, QWEN3_OFF, LLAMA3] + [
+FORMS = [QWEN2_5, QWEN3, QWEN3_OFF, QWEN3_5, QWEN3_5_OFF, LLAMA3] + [
     PublishedForm(name=path.stem, source=path.read_text())
     for path in sorted(Path(_FURTHER).glob("*.jinja") if _FURTHER else ())
 ]

@@ -39,6 +39,26 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
     max_leaves=4,
 )
+SCHEMA: dict[str, JsonValue] = {
+    "q": {"type": "string"},
+    "n": {"type": "integer"},
+    "x": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+    "on": {"type": "boolean"},
+    "many": {"type": "array"},
+    "filter": {"$ref": "#/$defs/Filter"},
+}
+TYPED = st.fixed_dictionaries(
+    {},
+    optional={
+        "q": TEXT | st.sampled_from(["1", "None", "true", "[1]", " a ", ""]),
+        "n": st.integers(-(10**9), 10**9),
+        "x": st.none() | st.integers(-9, 9) | st.floats(-9.5, 9.5),
+        "on": st.booleans(),
+        "many": st.lists(VALUES, max_size=2),
+        "filter": st.dictionaries(TEXT, VALUES, max_size=2),
+    },
+)
+"""Arguments by `SCHEMA`, which alone tells their types in XML."""
 ROOM = RolloutSpec(max_input_length=30_000, max_generate_length=8_000, max_sequence_length=38_000)
 
 
@@ -53,10 +73,12 @@ class Round:
 
 
 @st.composite
-def rounds(draw: st.DrawFn, *, is_llama: bool) -> Round:
+def rounds(draw: st.DrawFn, *, form: PublishedForm) -> Round:
+    is_llama = form.is_llama
     number = draw(st.integers(0, 1 if is_llama else 3))
-    names = st.sampled_from(["add", "search", "unknown_tool"])
-    calls = [(draw(names), draw(st.dictionaries(TEXT, VALUES, max_size=2))) for _ in range(number)]
+    names = st.sampled_from(["search"] if form.is_xml else ["add", "search", "unknown_tool"])
+    given = TYPED if form.is_xml else st.dictionaries(TEXT, VALUES, max_size=2)
+    calls = [(draw(names), draw(given)) for _ in range(number)]
     return Round(
         thought=draw(SAID),
         said="" if is_llama and calls else draw(SAID),
@@ -74,7 +96,7 @@ class Conversation:
 
 
 @st.composite
-def conversations(draw: st.DrawFn, *, is_llama: bool) -> Conversation:
+def conversations(draw: st.DrawFn, *, form: PublishedForm) -> Conversation:
     variables = st.dictionaries(st.sampled_from(["CURRENT_DATE", "USER"]), SAID, max_size=2)
     task = Task(
         key="t0",
@@ -84,12 +106,16 @@ def conversations(draw: st.DrawFn, *, is_llama: bool) -> Conversation:
         difficulty=None,
         env_variables=draw(variables),
     )
-    schema = {"type": "object", "properties": {"q": {"type": "string", "description": draw(TEXT)}}}
+    schema: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": SCHEMA | {"q": {"type": "string", "description": draw(TEXT)}},
+        "$defs": {"Filter": {"type": "object"}},
+    }
     tools = (
         ToolSpec(name="add", description=draw(TEXT), parameters={"type": "object"}),
         ToolSpec(name="search", description="Finds.", parameters=schema),
     )
-    turns = draw(st.lists(rounds(is_llama=is_llama), max_size=3))
+    turns = draw(st.lists(rounds(form=form), max_size=3))
     return Conversation(
         task=task, tools=tools, rounds=tuple(turns), last_words="That is all. " + draw(SAID)
     )
@@ -239,7 +265,7 @@ def test_a_rollout_is_the_rendering_of_its_messages(
     chat, official = choose_chat(spec, directory, None), Official(form, directory)
 
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-    @given(conversations(is_llama=form.is_llama))
+    @given(conversations(form=form))
     def compare(conversation: Conversation) -> None:
         messages, tools = opening(conversation, spec), conversation.tools
         contexts, drawn = [official.text(messages, tools)], []
