@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
@@ -15,6 +16,8 @@ from api.tables.ids import new_id
 
 Position = tuple[datetime, str]
 """The end of a page: `created_at` and id of its last dataset."""
+MAX_NEIGHBOURS = 1000
+"""Names that an unknown one is compared with, the newest."""
 
 
 def find_dataset(session: Session, project_id: str, name: str) -> Dataset:
@@ -22,8 +25,18 @@ def find_dataset(session: Session, project_id: str, name: str) -> Dataset:
     query = select(Dataset).where(Dataset.project_id == project_id, Dataset.name == name)
     row = session.scalar(query)
     if row is None:
-        raise DatasetNotFound(f"There is no dataset {name!r}.")
+        raise DatasetNotFound(f"There is no dataset {name!r}{_nearest(session, project_id, name)}")
     return row
+
+
+def _nearest(session: Session, project_id: str, name: str) -> str:
+    """Return the end of a sentence: the name that may be meant, or how a dataset comes to be."""
+    query = select(Dataset.name).where(Dataset.project_id == project_id)
+    names = session.scalars(query.order_by(Dataset.created_at.desc()).limit(MAX_NEIGHBOURS)).all()
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f": `hillclimb datasets create {name} FILE` registers one."
 
 
 def lock_dataset(session: Session, project_id: str, name: str, *, actor: str) -> Dataset:
@@ -91,9 +104,15 @@ def find_version(
     )
     row = session.scalar(query)
     if row is None:
-        has = f"versions 1 to {dataset.num_versions}" if dataset.num_versions else "no version yet"
+        has = _versions_of(dataset)
         raise DatasetNotFound(f"Dataset {name!r} has no version {target}; it has {has}.")
     return dataset, row
+
+
+def _versions_of(dataset: Dataset) -> str:
+    if dataset.num_versions > 1:
+        return f"versions 1 to {dataset.num_versions}"
+    return "version 1 alone" if dataset.num_versions else "no version yet"
 
 
 def same_version(session: Session, dataset: Dataset, identity: str) -> DatasetVersion | None:

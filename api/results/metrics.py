@@ -48,10 +48,8 @@ _DECODINGS = text(
     """
 ).bindparams(bindparam("names", type_=ARRAY(Text)))
 """The decodings of each name, each found in the index as the next after the last."""
-_THINNED = text(
-    """
-    SELECT series.name, series.decoding, point.step, point.attempt, point.value
-    FROM unnest(:names, :decodings) AS series(name, decoding),
+_ENDS = """
+    unnest(:names, :decodings) AS series(name, decoding),
     LATERAL (
         SELECT step::bigint AS first FROM metrics
         WHERE run_id = :run_id AND name = series.name AND decoding = series.decoding
@@ -63,14 +61,26 @@ _THINNED = text(
         WHERE run_id = :run_id AND name = series.name AND decoding = series.decoding
             AND step <= :to_step
         ORDER BY step DESC LIMIT 1
-    ) AS newest,
-    generate_series(0, :max_points - 1) AS bucket,
+    ) AS newest
+"""
+"""The first and the last step of each series, two looks into the index."""
+_NUM_THINNED = text(
+    f"""
+    SELECT coalesce(sum(least(:max_points, last - first + 1)), 0) FROM {_ENDS} WHERE first <= last
+    """
+).bindparams(bindparam("names", type_=ARRAY(Text)), bindparam("decodings", type_=ARRAY(Text)))
+"""How many points at most the series have in equal parts: no more than steps."""
+_THINNED = text(
+    f"""
+    SELECT series.name, series.decoding, point.step, point.attempt, point.value FROM {_ENDS},
+    LATERAL (SELECT least(:max_points - 1, greatest(last - first, 1)) AS parts) AS part,
+    generate_series(0, parts) AS bucket,
     LATERAL (
         SELECT step, attempt, value FROM metrics
         WHERE run_id = :run_id AND name = series.name AND decoding = series.decoding
-            AND step <= first + (last - first) * bucket / (:max_points - 1)
+            AND step <= first + (last - first) * bucket / parts
             AND step >= CASE bucket WHEN 0 THEN first
-                ELSE first + (last - first) * (bucket - 1) / (:max_points - 1) + 1
+                ELSE first + (last - first) * (bucket - 1) / parts + 1
                 END
         ORDER BY step DESC, attempt DESC LIMIT 1
     ) AS point
@@ -120,7 +130,6 @@ def _thinned_points(
     session: Session, run_id: str, names: Sequence[str], filters: MetricFilters
 ) -> Iterable[Any]:
     series = session.execute(_DECODINGS, {"run_id": run_id, "names": list(names)}).all()
-    _refuse_above(len(series) * (filters.max_points or 0))
     values = {
         "run_id": run_id,
         "names": [name for name, _ in series],
@@ -129,6 +138,7 @@ def _thinned_points(
         "to_step": LARGEST_STEP if filters.to_step is None else filters.to_step,
         "max_points": filters.max_points,
     }
+    _refuse_above(int(session.execute(_NUM_THINNED, values).scalar_one()))
     return session.execute(_THINNED, values)
 
 

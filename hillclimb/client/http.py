@@ -111,7 +111,9 @@ class Http:
     def unreachable(self, error: Exception) -> ApiUnreachable:
         """Return the error for a service that does not respond."""
         how = ""
-        if isinstance(error, httpx.ConnectError) and is_loopback(self.url):
+        if "WRONG_VERSION_NUMBER" in str(error):
+            how = "; it speaks no TLS: write its address with http:// instead of https://"
+        elif isinstance(error, httpx.ConnectError) and is_loopback(self.url):
             how = "; if it is the stack of this machine, start it with `hillclimb up`"
         return ApiUnreachable(f"{self.url} does not respond: {error}{how}")
 

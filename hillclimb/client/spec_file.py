@@ -34,9 +34,15 @@ def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
     except SpecFileError as error:
         raise SpecFileError(f"{path}: {error}") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise SpecFileError(f"{path} is neither YAML nor JSON: {error}") from error
+        # PyYAML calls any text a "<unicode string>"; the file is named already.
+        why = str(error).replace('  in "<unicode string>", ', "  in ")
+        raise SpecFileError(f"{path} is neither YAML nor JSON: {why}") from error
+    if spec is None:
+        raise SpecFileError(f"{path} is empty: `hillclimb init FILE` writes a spec to begin from")
     if not isinstance(spec, dict):
-        raise SpecFileError(f"{path} is not a mapping of sections")
+        raise SpecFileError(
+            f"{path} is not a mapping of sections, such as `data: {{env_keys: [booking]}}`"
+        )
     _locate_demonstrations(spec, path.parent)
     try:
         return with_assignments(spec, assignments)
@@ -57,8 +63,7 @@ def _text_of(path: Path) -> str:
 
     Raises:
         OSError: the file cannot be read.
-        SpecFileError: it is larger than the service accepts.
-        UnicodeDecodeError: it is not UTF-8.
+        SpecFileError: it is larger than the service accepts, or not UTF-8.
     """
     if str(path) == STANDARD_INPUT:
         content = sys.stdin.buffer.read(MAX_SPEC_BYTES + 1)
@@ -67,7 +72,11 @@ def _text_of(path: Path) -> str:
             content = file.read(MAX_SPEC_BYTES + 1)
     if len(content) > MAX_SPEC_BYTES:
         raise SpecFileError(f"it has more than {MAX_SPEC_BYTES:,} bytes, which no spec needs")
-    return content.decode("utf-8-sig")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise SpecFileError(f"line {line} is not UTF-8: save the file in that encoding") from error
 
 
 def with_assignments(spec: dict[str, Any], assignments: tuple[str, ...]) -> dict[str, Any]:

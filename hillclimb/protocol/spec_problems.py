@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hillclimb.spec.rules.old_names import new_place
-from hillclimb.spec.rules.written_forms import written_form
+from hillclimb.spec.rules.written_forms import VALUE_FORMS, written_form
 from hillclimb.spec.run import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
@@ -45,13 +45,13 @@ class SpecProblem:
     message: str
 
 
-def explain(error: ValidationError) -> tuple[SpecProblem, ...]:
-    """Return one problem per mistake, in the order of the document.
+def explain(error: ValidationError, root: type[BaseModel] = RunSpec) -> tuple[SpecProblem, ...]:
+    """Return one problem per mistake in a document of `root`, in the order of the document.
 
     pydantic drops invalid items and then reports too few of the others, which is left out.
     """
     details = error.errors(include_url=False)
-    return tuple(_explain_one(detail) for detail in details if not _follows(detail, details))
+    return tuple(_explain_one(detail, root) for detail in details if not _follows(detail, details))
 
 
 def _follows(detail: Mapping[str, Any], details: Sequence[Mapping[str, Any]]) -> bool:
@@ -62,11 +62,11 @@ def _follows(detail: Mapping[str, Any], details: Sequence[Mapping[str, Any]]) ->
     )
 
 
-def _explain_one(detail: Mapping[str, Any]) -> SpecProblem:
+def _explain_one(detail: Mapping[str, Any], root: type[BaseModel]) -> SpecProblem:
     loc: tuple[int | str, ...] = tuple(detail["loc"])
     pointer = "".join(f"/{_escape(part)}" for part in loc)
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(loc, pointer, detail.get("input"))
+        return _unknown_key(loc, pointer, detail.get("input"), root)
     return SpecProblem(pointer=pointer, code=str(detail["type"]), message=sentence_of(detail))
 
 
@@ -74,9 +74,11 @@ def sentence_of(detail: Mapping[str, Any]) -> str:
     """Return the message of a pydantic error, without its prefix to our own sentences."""
     if detail["type"] == "string_pattern_mismatch":
         form = written_form(detail["ctx"]["pattern"])
-        if form is not None:
-            start = f"{detail['input']!r:.60} cannot be used: " if "input" in detail else ""
-            return f"{start}write {form}"
+    else:
+        form = VALUE_FORMS.get(detail["type"])
+    if form is not None:
+        start = f"{detail['input']!r:.60} cannot be used: " if "input" in detail else ""
+        return f"{start}write {form}"
     return str(detail["msg"]).removeprefix("Value error, ")
 
 
@@ -84,6 +86,7 @@ def _unknown_key(
     loc: Sequence[int | str],
     pointer: str,
     value: Any,  # noqa: ANN401 - any JSON
+    root: type[BaseModel],
 ) -> SpecProblem:
     path = "/".join(str(part) for part in loc)
     if path in PLANNED:
@@ -96,14 +99,14 @@ def _unknown_key(
     if place is not None:
         message = f"unknown key {path!r}: {place}"
         return SpecProblem(pointer=pointer, code="unknown_key", message=message)
-    close = difflib.get_close_matches(str(loc[-1]), _keys_beside(loc), n=1)
+    close = difflib.get_close_matches(str(loc[-1]), _keys_beside(loc, root), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return SpecProblem(pointer=pointer, code="unknown_key", message=f"unknown key {path!r}{hint}")
 
 
-def _keys_beside(loc: Sequence[int | str]) -> Iterable[str]:
+def _keys_beside(loc: Sequence[int | str], root: type[BaseModel]) -> Iterable[str]:
     """Return the keys allowed beside the unknown one."""
-    model: type[BaseModel] = RunSpec
+    model = root
     parts = iter(loc[:-1])
     for part in parts:
         if isinstance(part, int):

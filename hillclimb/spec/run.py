@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -45,8 +46,10 @@ class RunSpec(RunSections):
         if provider == "minifleet" or (provider == "fleet" and is_made):
             unknown = [key for key in keys if key not in MINIFLEET_ENV_KEYS]
             if unknown:
+                close = difflib.get_close_matches(unknown[0], MINIFLEET_ENV_KEYS, n=1)
+                hint = f"did you mean {close[0]!r}? " if close else ""
                 raise ValueError(
-                    f"unknown environment {unknown[0]!r} in data.env_keys: minifleet has "
+                    f"unknown environment {unknown[0]!r} in data.env_keys: {hint}minifleet has "
                     + ", ".join(MINIFLEET_ENV_KEYS)
                 )
         if self.kind == "validate" and self.validation.exclude and is_made:

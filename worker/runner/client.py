@@ -83,7 +83,7 @@ class ServiceClient:
         try:
             answer = self._http.post(path, content=content, headers=headers)
         except httpx.HTTPError as error:
-            raise ServiceUnreachable(f"{path}: {error or type(error).__name__}") from error
+            raise ServiceUnreachable(f"{path}: {str(error) or type(error).__name__}") from error
         _check(path, answer)
         return answer
 

@@ -29,7 +29,9 @@ def get_campaign(session: Session, project_id: str, campaign_id: str) -> Campaig
     """Return the campaign; raises CampaignNotFound also for those of other projects."""
     campaign = session.get(Campaign, campaign_id)
     if campaign is None or campaign.project_id != project_id:
-        raise CampaignNotFound(f"There is no campaign {campaign_id!r}.")
+        raise CampaignNotFound(
+            f"There is no campaign {campaign_id!r}: `hillclimb campaign list` names all."
+        )
     return campaign
 
 

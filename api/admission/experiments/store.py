@@ -106,7 +106,9 @@ def get_experiment(
         query = query.with_for_update().execution_options(populate_existing=True)
     experiment = session.scalar(query)
     if experiment is None:
-        raise ExperimentNotFound(f"There is no experiment {key!r}.")
+        raise ExperimentNotFound(
+            f"There is no experiment {key!r}: `hillclimb experiment list` names all."
+        )
     return experiment
 
 

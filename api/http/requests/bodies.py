@@ -34,7 +34,7 @@ def parse_spec(body: bytes, accepted: Iterable[AcceptedPath] = ()) -> RunSpec:
     try:
         spec = RunSpec.model_validate_json(body, context={"accepted": accepted})
     except ValidationError as error:
-        raise _refusal(error, spec=True) from error
+        raise _refusal(error, spec=RunSpec) from error
     _refuse_repeated(body)
     if (why := why_not_shipped(spec.model.source)) is not None:
         mistake = SpecProblem(pointer="/model/source", code="unknown_model", message=why)
@@ -48,7 +48,7 @@ def parse_campaign(body: bytes) -> CampaignSpec:
     try:
         campaign = CampaignSpec.model_validate_json(body)
     except ValidationError as error:
-        raise _refusal(error, spec=True) from error
+        raise _refusal(error, spec=CampaignSpec) from error
     _refuse_repeated(body)
     return campaign
 
@@ -59,7 +59,7 @@ def parse_body(model: type[T], body: bytes) -> T:
     try:
         section = model.model_validate_json(body)
     except ValidationError as error:
-        raise _refusal(error, spec=False) from error
+        raise _refusal(error, spec=None) from error
     _refuse_repeated(body)
     return section
 
@@ -81,7 +81,7 @@ def parse_batch(body: bytes) -> IngestBatch:
     except ValidationError as error:
         if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
             _refuse_newer(json.loads(body))
-        raise _refusal(error, spec=False) from error
+        raise _refusal(error, spec=None) from error
 
 
 def _is_whole(value: object) -> bool:
@@ -108,11 +108,12 @@ def _refuse_repeated(body: bytes) -> None:
         raise Problem(MALFORMED, detail)
 
 
-def _refusal(error: ValidationError, *, spec: bool) -> Problem:
+def _refusal(error: ValidationError, *, spec: type[Section] | None) -> Problem:
+    """Return the problem of a document; of a `spec` the keys are told that a wrong one may mean."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         return Problem(MALFORMED, f"The body is not JSON: {first['ctx']['error']}.")
-    mistakes = explain(error)[:MAX_MISTAKES] if spec else _plain(error)
+    mistakes = explain(error, spec)[:MAX_MISTAKES] if spec else _plain(error)
     sentences = "; ".join(f"{m.pointer or '/'}: {m.message}" for m in mistakes[:3])
     return Problem(INVALID_SPEC if spec else INVALID, sentences, mistakes)
 

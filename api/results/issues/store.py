@@ -71,7 +71,7 @@ def get_issue(session: Session, project_id: str, issue_id: str) -> Issue:
     """Return the issue; raises IssueNotFound also for those of other projects."""
     issue = session.get(Issue, issue_id)
     if issue is None or issue.project_id != project_id:
-        raise IssueNotFound(f"There is no issue {issue_id!r}.")
+        raise IssueNotFound(f"There is no issue {issue_id!r}: `hillclimb issue list` names all.")
     return issue
 
 

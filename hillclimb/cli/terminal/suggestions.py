@@ -7,10 +7,12 @@ import difflib
 import click
 
 NUM_SUGGESTIONS = 3
+MAX_LISTED = 12
+"""Commands of a group that a refusal lists where none is similar; more would hide the refusal."""
 
 
 class SuggestingGroup(click.Group):
-    """A group whose refusal of an unknown command names similar ones."""
+    """A group whose refusal of an unknown command names similar ones, or else its few."""
 
     group_class: type = type
 
@@ -21,10 +23,11 @@ class SuggestingGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=NUM_SUGGESTIONS)
-            if not close:
+            known = self.list_commands(ctx)
+            close = difflib.get_close_matches(args[0], known, n=NUM_SUGGESTIONS)
+            if not close and len(known) > MAX_LISTED:
                 raise
-            meant = " or ".join(close)
-            raise click.UsageError(
-                f"{error.message.rstrip('.')}; did you mean {meant}?", ctx=ctx
-            ) from error
+            hint = (
+                f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+            )
+            raise click.UsageError(f"{error.message.rstrip('.')}; {hint}", ctx=ctx) from error

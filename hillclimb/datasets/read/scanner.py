@@ -279,7 +279,9 @@ class _Scanner:
                 pieces.append(self._utf8.decode(chunk or b"", final=self._ended))
                 num_chars -= len(pieces[-1])
         except UnicodeDecodeError:
-            raise _Broken("or one soon after it is not UTF-8: save the file as UTF-8") from None
+            raise _Broken(
+                "it, or a row soon after it, is not UTF-8: save the file as UTF-8"
+            ) from None
         self._text, self._at = "".join(pieces), 0
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

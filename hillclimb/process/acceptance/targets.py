@@ -67,7 +67,7 @@ FACTS: Mapping[Target, TargetFacts] = {
         checks=("key", "created", "reset", "called", "verified", "deleted"),
         place="machine",
         lifts=("fleet",),
-        needs="FLEET_API_KEY, `--env`",
+        needs="FLEET_API_KEY, `--env`, `--task`",
         cost="one instance for at most ten minutes",
         bounds={"created": "one instance, which the platform ends after 600 s"},
     ),

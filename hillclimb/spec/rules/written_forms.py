@@ -36,6 +36,19 @@ WRITTEN_FORMS: Mapping[str, str] = {
     r"^/[^\s'\"]+$": "an absolute path without spaces and quotes",
 }
 """By pattern, as the fields of specs have them; a test compares the two."""
+_WHOLE = "a whole number without a unit, such as 8"
+_NUMBER = "a number with a decimal point and without a unit, such as 0.5"
+_LIST = "a list, such as [a, b]"
+VALUE_FORMS: Mapping[str, str] = {
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+}
+"""By the type of pydantic's error, whose own words repeat themselves and not the value."""
 
 
 def written_form(pattern: str) -> str | None:

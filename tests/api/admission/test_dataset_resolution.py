@@ -140,7 +140,7 @@ def test_a_newer_exclusion_of_a_task_is_told(database: Database) -> None:
 @pytest.mark.parametrize(
     ("sections", "sentence"),
     [
-        ({"data": {"dataset": "fleat"}}, "There is no dataset 'fleat'"),
+        ({"data": {"dataset": "fleat"}}, "There is no dataset 'fleat'; did you mean 'fleet'"),
         ({"data": {"dataset": "fleet@3"}}, "has no version 3; it has versions 1 to 2"),
         ({"data": {"dataset": {"name": "fleet", "version": 1, "id": "dsv_2"}}}, "omit id and"),
         ({"data": {"dataset": "fleet", "env_keys": ["outlook"]}}, "outlook, which fleet does not"),

@@ -90,6 +90,28 @@ def test_what_yaml_knows_and_json_does_not_is_a_sentence(
         read_spec(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("name: a\nabout: café\n".encode("latin-1"), "line 2 is not UTF-8: save the file in"),
+        ("name: a\n".encode("utf-16"), "line 1 is not UTF-8"),
+        (b"", "is empty: `hillclimb init FILE` writes"),
+        (b"# only a comment\n", "is empty"),
+        (b"- a\n", "is not a mapping of sections, such as `data:"),
+        (b"a:\n\t- b\n", "in line 2, column 1"),
+    ],
+)
+def test_a_file_that_is_no_spec_is_told_what_to_do(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SpecFileError, match=sentence) as refused:
+        read_spec(path)
+    assert "codec" not in str(refused.value)
+    assert "unicode string" not in str(refused.value)
+
+
 def test_assigned_steps_count_where_the_file_has_epochs() -> None:
     spec = {"schedule": {"epochs": 20}}
     counted = with_assignments(spec, ("schedule.total_steps=10",))

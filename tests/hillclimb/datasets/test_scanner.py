@@ -138,7 +138,10 @@ def test_an_object_that_is_a_list_at_heart_may_be_empty() -> None:
         (b'{"a" 1}', "row 1: is not JSON: a name in double quotes and a colon belong here"),
         (b'{"a": 1', "row 1: is an object that does not end: the file is cut off or malformed"),
         (b'{"a": 1} 2\n', "row 1: is followed by '2' on the same line: start a new line"),
-        (b"\x1f\x8b\x08", "row 1: or one soon after it is not UTF-8: save the file as UTF-8"),
+        (
+            b"\x1f\x8b\x08",
+            "row 1: it, or a row soon after it, is not UTF-8: save the file as UTF-8",
+        ),
         (b"[" * 10**5, "row 1: is nested too deeply: flatten it"),
     ],
 )

@@ -54,6 +54,41 @@ def test_a_misspelt_key_is_told_the_one_that_is_meant_wherever_it_stands(
     assert told.message.endswith(f"; did you mean {meant!r}?")
 
 
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"schedule": {"total_steps": "10k"}},
+            "'10k' cannot be used: write a whole number without a unit, such as 8",
+        ),
+        (
+            {"rollout": {"n_samples_per_prompt": 2.5}},
+            "2.5 cannot be used: write a whole number without a unit, such as 8",
+        ),
+        (
+            {"rollout": {"temperature": "1,0"}},
+            "'1,0' cannot be used: write a number with a decimal point and without a unit,"
+            " such as 0.5",
+        ),
+        (
+            {"data": {"env_keys": "booking"}},
+            "'booking' cannot be used: write a list, such as [a, b]",
+        ),
+        (
+            {"data": {"env_keys": ["bokking"]}},
+            "unknown environment 'bokking' in data.env_keys: did you mean 'booking'? minifleet has"
+            " booking, github, outlook, reddit, ticketmaster, fira, hubspot, zillow",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_the_form_that_does(
+    sections: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate({"name": "x", "data": {"env_keys": ["booking"]}, **sections})
+    assert [each.message for each in explain(refused.value)] == [message]
+
+
 @pytest.mark.parametrize("path", sorted(ELSEWHERE))
 def test_a_key_that_is_elsewhere_is_told_where(path: str) -> None:
     messages = {problem.pointer: problem.message for problem in _problems_with(path)}

@@ -174,4 +174,4 @@ async def _await_response(awaitable: Awaitable[_Answer], kind: type[RolloutError
     except SessionRefused as refusal:
         raise kind(f"the server refused: {refusal}") from refusal
     except FAULTS as fault:
-        raise kind(f"the server did not answer: {fault or type(fault).__name__}") from fault
+        raise kind(f"the server did not answer: {str(fault) or type(fault).__name__}") from fault

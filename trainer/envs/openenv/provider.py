@@ -88,7 +88,7 @@ async def check_servers(
             raise SpecError(f"{where} is no OpenEnv server: {fault}; check the address") from fault
         except httpx.HTTPError as fault:
             raise EnvironmentOutage(
-                f"{where} does not answer ({fault or type(fault).__name__}): start the server"
+                f"{where} does not answer ({str(fault) or type(fault).__name__}): start the server"
             ) from fault
 
 

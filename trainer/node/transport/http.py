@@ -77,7 +77,7 @@ class HttpTransport:
         try:
             answer = self._http.post(path, content=body.model_dump_json(), headers=headers)
         except httpx.HTTPError as error:
-            raise ServiceUnreachable(f"{path}: {error or type(error).__name__}") from error
+            raise ServiceUnreachable(f"{path}: {str(error) or type(error).__name__}") from error
         if answer.is_success:
             return answer
         problem = _problem(answer)

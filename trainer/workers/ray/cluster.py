@@ -104,7 +104,8 @@ class RayCluster:
         except Exception as fault:
             # A Ray that does not start in time raises a plain Exception.
             self.leave()
-            raise PlacementError(f"Ray at {address or 'this machine'}: {fault}") from fault
+            why = str(fault) or type(fault).__name__
+            raise PlacementError(f"Ray at {address or 'this machine'}: {why}") from fault
         except BaseException:
             self.leave()
             raise

@@ -65,7 +65,8 @@ def learning_curves(arms: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "right": WIDTH - RIGHT,
         "base": HEIGHT - BOTTOM,
         "rows": [(y(share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)],
-        "ticks": [(x(last * part), f"{last * part:.0f}") for part in (0, 0.25, 0.5, 0.75, 1)],
+        # Whole steps: of fewer than four, some quarters are the same one.
+        "ticks": [(x(step), str(step)) for step in sorted({last * part // 4 for part in range(5)})],
         "lines": [
             {
                 "name": arm["arm"],

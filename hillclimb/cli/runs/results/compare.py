@@ -116,9 +116,10 @@ def _short(value: object) -> str:
 
 def _print_decoding(difference: DecodingDifference, by: str) -> None:
     if by in BREAKDOWNS:
-        print_breakdown(by, getattr(difference, BREAKDOWNS[by]))
+        print_breakdown(by, getattr(difference, BREAKDOWNS[by]), sides=("a", "b"))
     else:
-        print_comparisons({**difference.environments, "[bold]all[/bold]": difference.all})
+        rows = {**difference.environments, "[bold]all[/bold]": difference.all}
+        print_comparisons(rows, sides=("a", "b"))
     alone = difference.num_tasks_of_a_alone, difference.num_tasks_of_b_alone
     if any(alone):
         print_text(f"tasks of one side alone: {alone[0]} of a, {alone[1]} of b", style="dim")

@@ -23,8 +23,9 @@ VERDICT_STYLE = {
     "saturated": "cyan",
     "inconclusive": "yellow",
 }
-COLUMNS = ("environment", "n>", "before %>", "after %>", "delta>", "p>", "verdict")
-ESTIMATES = ("n>", "before %>", "after %>", "delta>")
+Sides = tuple[str, str]
+IN_TIME: Sides = ("before", "after")
+"""What the two evaluations of a table are to each other, where nothing else is said."""
 ENVIRONMENT = "environment"
 BREAKDOWNS = {"difficulty": "difficulties", "modality": "modalities"}
 """Values of `--by` that have no verdicts, with their keys in a payload."""
@@ -71,19 +72,30 @@ def print_report(report: ReportPayload, *, by: str = ENVIRONMENT) -> None:
         out.print(_claim(report), style="dim")
 
 
-def print_comparisons(rows: Mapping[str, ComparisonPayload]) -> None:
+def print_comparisons(rows: Mapping[str, ComparisonPayload], *, sides: Sides = IN_TIME) -> None:
     """Print the table of comparisons with verdicts, and pass@n where more was sampled."""
-    names, cells = _at_n_cells(rows)
+    names, cells = _at_n_cells(rows, sides)
     lines = [[*comparison_row(key, each), *cells[key]] for key, each in rows.items()]
-    print_table(table([*COLUMNS, *names], lines))
+    columns = (ENVIRONMENT, *_estimates(sides), "p>", "verdict", *names)
+    print_table(table(columns, lines))
 
 
-def print_breakdown(by: str, rows: Mapping[str, BreakdownRow], *, is_single: bool = False) -> None:
+def _estimates(sides: Sides) -> Sequence[str]:
+    return ("n>", *(f"{side} %>" for side in sides), "delta>")
+
+
+def print_breakdown(
+    by: str,
+    rows: Mapping[str, BreakdownRow],
+    *,
+    is_single: bool = False,
+    sides: Sides = IN_TIME,
+) -> None:
     """Print the table of estimates by difficulty or modality."""
     if is_single:
         print_singles(by, rows)
         return
-    names, cells = _at_n_cells(rows)
+    names, cells = _at_n_cells(rows, sides)
     lines = [
         [
             key,
@@ -95,7 +107,7 @@ def print_breakdown(by: str, rows: Mapping[str, BreakdownRow], *, is_single: boo
         ]
         for key, each in rows.items()
     ]
-    print_table(table([by, *ESTIMATES, *names], lines))
+    print_table(table([by, *_estimates(sides), *names], lines))
     print_text("estimates with 95 % intervals: only environments have verdicts", style="dim")
 
 
@@ -110,13 +122,15 @@ def print_singles(by: str, rows: Mapping[str, Compared]) -> None:
                       lines))  # fmt: skip
 
 
-def _at_n_cells(rows: Mapping[str, Compared]) -> tuple[Sequence[str], dict[str, Sequence[str]]]:
-    """Return columns and cells of pass@n before and after; none where k is n already."""
+def _at_n_cells(
+    rows: Mapping[str, Compared], sides: Sides = IN_TIME
+) -> tuple[Sequence[str], dict[str, Sequence[str]]]:
+    """Return columns and cells of pass@n on both sides; none where k is n already."""
     changes = {key: getattr(each, "pass_at_n", None) for key, each in rows.items()}
     n = max((each.k for each in changes.values() if each is not None), default=None)
     if n is None:
         return (), dict.fromkeys(rows, ())
-    return (f"pass@{n} before %>", f"pass@{n} after %>"), {
+    return tuple(f"pass@{n} {side} %>" for side in sides), {
         key: ("", "")
         if each is None
         else (
@@ -163,7 +177,7 @@ def _claim(report: ReportPayload) -> str:
 
 
 def comparison_row(name: str, comparison: ComparisonPayload) -> list[object]:
-    """Return the cells of `COLUMNS` for one sample."""
+    """Return the cells of `print_comparisons` for one sample."""
     verdict = comparison.verdict.upper()
     style = VERDICT_STYLE.get(comparison.verdict)
     p_value = comparison.p_value if comparison.p_adjusted is None else comparison.p_adjusted

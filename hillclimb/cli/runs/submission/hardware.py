@@ -28,11 +28,17 @@ def print_hardware(hardware: HardwarePayload) -> None:
     estimate = next((each for each in eligible if each is not None), None)
     if estimate is not None:
         print_estimate(estimate.lines)
-    _print_line(
-        f"a cluster costs {_price(hardware.hourly_usd)} USD an hour, and"
-        f" {_price(hardware.longest_usd)} USD in backend.skypilot.max_hours"
-        f" ({hardware.max_hours:g} h)"
-    )
+    if hardware.hourly_usd is not None:
+        _print_line(
+            f"a cluster costs {_price(hardware.hourly_usd)} USD an hour, and"
+            f" {_price(hardware.longest_usd)} USD in backend.skypilot.max_hours"
+            f" ({hardware.max_hours:g} h)"
+        )
+    else:
+        _print_line(
+            "what a cluster costs is unknown; it ends after backend.skypilot.max_hours"
+            f" ({hardware.max_hours:g} h) at the latest"
+        )
     _print_line(hardware.prices.summary)
     _print_line(
         "time of a step, hours and price of the run: unknown, no step of this shape was measured"

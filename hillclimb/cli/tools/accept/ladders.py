@@ -49,7 +49,7 @@ def climb_in_service(
 ) -> Climbed:
     """Let the service climb with its own settings; its checks are printed at the end."""
     progress.announce(target)
-    progress.locate(f"{client.url}, which answers after its last check")
+    progress.locate(f"{client.url}; its checks are shown once the last of them has ended")
     checks = client.acceptance.run_service_checks(target, channel=channel)
     observations = tuple(
         CheckObservation(**each.model_dump(mode="json")) for each in checks.observations

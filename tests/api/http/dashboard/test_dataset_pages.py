@@ -88,6 +88,34 @@ def test_two_versions_are_compared(served: Served, versions: list[dict[str, Any]
 
 
 @pytest.mark.parametrize(
+    ("path", "command", "route"),
+    [
+        ("/datasets", "hillclimb datasets list", "/v1/datasets"),
+        (
+            "/datasets/fleet/versions/2",
+            "hillclimb datasets show fleet@2",
+            "/v1/datasets/fleet/versions/2",
+        ),
+        (
+            "/datasets/fleet/versions/2/diff/1",
+            "hillclimb datasets diff fleet@1 fleet@2",
+            "/v1/datasets/fleet/versions/2/diff?base=1",
+        ),
+        ("/clusters", "hillclimb clusters", "/v1/clusters"),
+    ],
+)
+@pytest.mark.usefixtures("versions")
+def test_a_page_names_the_command_and_the_route_of_its_data(
+    served: Served, path: str, command: str, route: str
+) -> None:
+    text = page(served, path)
+    assert f"<code>{command}</code>" in text
+    assert f'"$HILLCLIMB_API_URL{route}"' in text
+    with served.client() as client:
+        assert client.get(route).status_code == 200
+
+
+@pytest.mark.parametrize(
     "path", ["/datasets/none", "/datasets/fleet/versions/9", "/datasets/fleet/versions/1/diff/99"]
 )
 @pytest.mark.usefixtures("versions")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from api.http.dashboard.studies.experiments import learning_curves
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
 from tests.api.http.dashboard.stored import sign_in
@@ -41,6 +42,18 @@ def experiment(served: Served, *runs: str) -> None:
             added = {"run_id": run_id, "role": role}
             answer = client.post("/v1/experiments/v1/runs", json=added)
             assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    ("last", "steps"),
+    [(1, ["0", "1"]), (3, ["0", "1", "2", "3"]), (40, ["0", "10", "20", "30", "40"])],
+)
+def test_learning_curves_are_marked_at_whole_steps_once_each(last: int, steps: list[str]) -> None:
+    curve = [{"step": step, "value": 0.5, "low": 0.4, "high": 0.6} for step in (0, last)]
+    drawn = learning_curves([{"arm": "a", "curve": curve}])
+    assert drawn is not None
+    assert [name for _, name in drawn["ticks"]] == steps
+    assert drawn["ticks"][-1][0] == drawn["right"]
 
 
 def test_an_experiment_shows_its_arms_verdict_and_curves(
@@ -165,6 +178,8 @@ def test_the_heat_map_has_a_cell_per_step_and_says_it_in_words(
     assert page.count("data-level=") == 6
     assert page.count('data-level="0"') == 3
     assert "step 2: 0% of 4 groups" in page
+    assert "The stronger its colour, the larger the share." in page  # in both themes
+    assert "too_" not in page.split("Per environment")[-1].split("</table>")[0]
 
 
 def test_a_stranger_sees_none_of_it(story: Story, served: Served) -> None:

@@ -411,7 +411,7 @@ async def test_other_projects_see_nothing_and_readers_change_nothing(
         )
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
     unknown = await client.get(f"{VERSIONS}/2")
-    assert "has no version 2; it has versions 1 to 1" in unknown.json()["detail"]
+    assert "has no version 2; it has version 1 alone" in unknown.json()["detail"]
 
 
 async def test_an_upload_has_a_limit_of_its_own(

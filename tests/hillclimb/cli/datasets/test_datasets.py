@@ -293,7 +293,7 @@ def test_mistakes_are_sentences(hc: Invoke, file: Path) -> None:
         (("create", "fleet", str(file), "--published", str(bad)), "a published split is"),
         (("create", "fleet", "s3://other/x"), "is not among the sources"),
         (("show", "fleet@x"), "write NAME@3"),
-        (("show", "nowhere"), "There is no dataset 'nowhere'"),
+        (("show", "nowhere"), "There is no dataset 'nowhere': `hillclimb datasets create"),
         (("lint", "fleet", "--tool-tokens", "github"), "write ENV=N"),
         (("exclude", "fleet", "a", "--reason", "x", "--for", "soon"), "write 3d, 12h"),
         (("quarantine", "fleet", "github", "--reason", "x", "--for", "soon"), "write 3d, 12h"),

@@ -50,6 +50,16 @@ def test_a_key_that_no_request_can_carry_is_not_printed(
         assert "SECRET" not in result.output + result.stderr
 
 
+def test_an_address_with_https_of_a_service_without_it_names_the_other(
+    hc: Invoke, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HILLCLIMB_API_URL", served.url.replace("http://", "https://"))
+    refused = hc("runs")
+    assert refused.exit_code == Exit.UNREACHABLE
+    assert "write its address with http:// instead of https://" in refused.stderr
+    assert "hillclimb up" not in refused.stderr
+
+
 def test_a_spec_with_a_section_twice_is_refused_by_file_and_service(
     hc: Invoke, served: Served, tmp_path: Path
 ) -> None:

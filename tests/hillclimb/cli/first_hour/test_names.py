@@ -129,6 +129,13 @@ def test_a_misspelt_command_is_answered_with_what_was_meant(
     assert f"did you mean {meant}" in result.stderr
 
 
+def test_a_word_like_no_command_is_answered_with_the_few_that_there_are(hc: Invoke) -> None:
+    result = hc("accept", "kubernetes")
+    assert result.exit_code == Exit.USAGE
+    assert "there are cluster, fleet, gpu, s3, show, slack, tinker, wandb" in result.stderr
+    assert "there are" not in hc("kubernetes").stderr
+
+
 def test_the_shell_completes_runs(served: Served, story: Story) -> None:
     run_id = story.submit(spec("climb"))
     story.submit(spec("other"))

@@ -14,6 +14,7 @@ from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.tools import data_plane
 from hillclimb.cli.tools.accept import ladders
 from hillclimb.process.acceptance.targets import FACTS, TARGETS
+from tests.api.fixtures.serving import Served
 from tests.fixtures.factories import spec_body
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
@@ -150,11 +151,13 @@ def test_what_a_target_needs_is_named(hc: Invoke, arguments: list[str], sentence
     assert sentence in refused.stderr
 
 
-def test_the_service_says_that_it_has_no_bucket_and_no_bot(hc: Invoke) -> None:
+def test_the_service_says_that_it_has_no_bucket_and_no_bot(hc: Invoke, served: Served) -> None:
     for target, remedy in (("s3", "HILLCLIMB_BLOBS_URL"), ("slack", "SLACK_BOT_TOKEN")):
         refused = hc("accept", target)
         assert refused.exit_code == 6
         assert remedy in refused.stderr
+        where = f"at {served.url}; its checks are shown once the last of them has ended\n"
+        assert where in refused.stderr
 
 
 def test_machines_that_the_service_refuses_end_the_ladder_at_the_plan(hc: Invoke) -> None:

@@ -263,3 +263,16 @@ def test_a_cluster_of_its_own_leaves_nothing_and_takes_no_signal() -> None:
     host, port = address.rsplit(":", 1)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((host, int(port)), timeout=5)
+
+
+def test_a_ray_that_ends_without_a_word_is_told_by_the_kind_of_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it ends where a run is cancelled while Ray starts."""
+
+    def ended(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(ray, "init", ended)
+    with pytest.raises(PlacementError, match=r"^Ray at this machine: AssertionError$"):
+        RayCluster(1, {})

@@ -49,6 +49,7 @@ def test_a_report_by_environment_has_pass_at_3_beside_the_verdict(hc: Invoke, ru
 def test_a_comparison_by_modality_has_the_rows_of_the_payload(hc: Invoke, run_id: str) -> None:
     shown = hc("compare", f"{run_id}@0", run_id, "--by", "modality").stdout
     rows = lines(shown)
+    assert rows["modality"][1:5] == ["a", "%", "b", "%"]
     assert rows["computer_use"][0] == "4"
     assert rows["tool_use"][0] == "8"
     found = from_json(hc("compare", f"{run_id}@0", run_id, "--json"))
