@@ -113,6 +113,10 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     root = tmp_path_factory.mktemp("models")
     cases = (*RENTED, *VARIANTS)
     lines = [json.dumps(arguments(case, root)) for case in cases]
+    configs = [json.loads(path.read_text()) for path in root.glob("*/config.json")]
+    architectures = sorted({name for config in configs for name in config["architectures"]})
+    looked = [sys.executable, "-m", "tests.trainer.engines.cuda.inspected", *architectures]
+    subprocess.run(looked, capture_output=True, timeout=300, check=True)
     done = subprocess.run(
         [sys.executable, "-m", "tests.trainer.engines.cuda.validated"],
         input="\n".join(lines),
