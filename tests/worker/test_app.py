@@ -20,7 +20,7 @@ from worker.app import CLUSTER, PRICE, SWEEP, SWEEP_PERIOD_S
 from worker.tasks import FAN_OUT
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 LIST_TASKS = """
 from worker.app import app
 import worker.tasks

@@ -90,7 +90,7 @@ async def test_a_read_only_key_reads_and_does_not_act(
         ("run qwen3-8", "There is no preset qwen3-8, and no run. Did you mean qwen3-8b"),
         ("run", "Name one preset, or a run to copy, then changes"),
         ("run climb optimizer.lrr=1", "The spec is not valid: optimizer.lrr: unknown key"),
-        ("run climb optimizer.lr=abc", "The spec is not valid: optimizer.lr: Input should be"),
+        ("run climb optimizer.lr=abc", "The spec is not valid: optimizer.lr: 'abc' cannot be used"),
         ("run climb optimizer.lr", "optimizer.lr is no change: write KEY=VALUE"),
         ("run my climb a=1", "climb is no change: write KEY=VALUE, such as optimizer.lr=1e-5. A"),
         ("run climb@5", "`/hillclimb fork climb@5` starts from the checkpoint of a step."),

@@ -121,5 +121,4 @@ def test_the_page_of_clusters_is_refreshed_in_parts(browser: httpx.Client) -> No
     assert part.startswith('<div id="clusters">')
     assert "<html" not in part
     assert "No machines are rented now." in part
-    inside = page[page.index('<div id="clusters">') : page.rindex("</main>")]
-    assert inside.strip() == part.strip()
+    assert page[page.index('<div id="clusters">') :].startswith(part.strip())

@@ -74,7 +74,7 @@ def test_the_run_equals_the_one_that_the_api_makes(browser: httpx.Client, served
 @pytest.mark.parametrize(
     ("changes", "place", "sentence"),
     [
-        ({"spec.optimizer.lr": "fast"}, "optimizer.lr", "valid number"),
+        ({"spec.optimizer.lr": "fast"}, "optimizer.lr", "write a number"),
         ({"spec.data.env_keys": "bookng"}, "", "booking"),
         ({"spec.name": "-"}, "name", "cannot be used"),
         ({"spec.learner.lora.rank": "0"}, "learner.lora.rank", "greater than or equal to 1"),
