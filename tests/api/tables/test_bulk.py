@@ -155,4 +155,4 @@ def test_a_step_is_one_statement_per_table(stage: Stage) -> None:
     written = [name for each, _ in executed for name in re.findall(r"INSERT INTO (\w+)", each)]
     assert sorted(written) == ["events", "metrics", "outcomes", "step_signals"]
     careful = [each for each, _ in executed if "ON CONFLICT" in each]
-    assert not any("INTO metrics" in each or "INTO outcomes" in each for each in careful)
+    assert not any("INTO metrics" in each for each in careful)

@@ -138,7 +138,7 @@ class Readings:
         names = {f"name_{n}": name for n, name in enumerate(METRICS)}
         facts = {"run_id": self.run.id, "last": self.step, **names, **firsts}
         rows = self.session.connection().execute(_METRICS, facts)
-        newest: dict[str, dict[int, tuple[float, int]]] = {name: {} for name in sizes}
+        newest: dict[str, dict[int, tuple[float, int]]] = {name: {} for name in METRICS}
         for name, step, value, attempt in rows:
             newest[name][step] = value, attempt  # a later attempt replaces an earlier one
         return newest
