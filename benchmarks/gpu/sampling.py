@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from dataclasses import replace
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer
 
+from benchmarks.gpu.serving import CORRECTED, has_vllm, routes, taking_turns
 from benchmarks.gpu.setting import Cases, Check, Figures, Setting
 from hillclimb.hardware.model.shipped import assets_dir
 from hillclimb.protocol.rundir import POLICY
-from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
 from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.engines.canary import BFLOAT16_TOLERANCE, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
@@ -29,7 +28,6 @@ from trainer.learners.model.sharding import RankGroup
 from trainer.learners.rank import LearnerRank
 
 SHIPPED = assets_dir() / "tiny-qwen3-a"
-CORRECTED = AlgorithmSpec(off_policy_correction=OffPolicyCorrectionSpec(tis_ratio_type="token"))
 
 
 def shipped_rank(setting: Setting) -> LearnerRank:
@@ -135,8 +133,7 @@ def _learned(setting: Setting, rank: LearnerRank, model: CausalLM, prompt: list[
 
 def vllm(setting: Setting) -> Cases:
     """vLLM beside the learner: log-probs, and an update in the middle of a rollout."""
-    # A bare image may have its copy of FlashAttention alone (`carry.py`), which is no distribution.
-    if not any(distributions(name="vllm")) or setting.rehearses:
+    if not has_vllm() or setting.rehearses:
         yield "engine", {"skipped": "vLLM is not installed, or this is a rehearsal"}
         return
     yield "engine", asyncio.run(_beside_vllm(setting))
@@ -180,4 +177,10 @@ async def _beside_vllm(setting: Setting) -> Figures:
     }
 
 
-CHECKS: dict[str, Check] = {"canary": canary, "sampled": sampled, "vllm": vllm}
+CHECKS: dict[str, Check] = {
+    "canary": canary,
+    "sampled": sampled,
+    "vllm": vllm,
+    "taking_turns": taking_turns,
+    "routes": routes,
+}

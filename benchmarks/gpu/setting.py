@@ -35,7 +35,7 @@ TINY: dict[str, Any] = {
     "intermediate_size": 128,
     "num_heads": 4,
     "num_kv_heads": 2,
-    "head_dim": 16,
+    "head_dim": 32,
     "vocab_size": 512,
     "num_positions": 64,
 }

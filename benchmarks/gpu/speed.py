@@ -59,6 +59,15 @@ def recomputing(setting: Setting) -> Cases:
         yield keep, _quarter(setting, spec, tokens, families=8, in_pass=2)
 
 
+def whole_step(setting: Setting) -> Cases:
+    """Families of 8k as in a step of 64 x 4 rollouts on eight ranks: one update of many passes."""
+    tokens = lengths(setting)[0]
+    for keep, in_pass in (("matmuls", 2), ("attention", 4)):
+        changed = {"activation_checkpointing": True, "keep_activations": keep}
+        spec = setting.learner().model_copy(update=changed)
+        yield f"{keep}_{in_pass}", _quarter(setting, spec, tokens, families=32, in_pass=in_pass)
+
+
 def _quarter(
     setting: Setting, spec: LearnerSpec, tokens: int, *, families: int, in_pass: int = 1
 ) -> Figures:
@@ -218,6 +227,7 @@ def _estimated(setting: Setting, spec: LearnerSpec, tokens: int, layers: int) ->
 
 CHECKS: dict[str, Check] = {
     "recomputing": recomputing,
+    "whole_step": whole_step,
     "costliest": costliest,
     "all_weights": all_weights,
     "other_families": other_families,

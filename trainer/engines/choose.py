@@ -115,7 +115,7 @@ def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
     options = _options(spec, config, model_dir)
     if options.lora_rank is not None and options.has_linear_attention:
         raise SpecError(NO_ADAPTERS)
-    if options.lora_modules and (why := why_no_adapters()) is not None:
+    if (why := why_no_adapters(options)) is not None:
         raise SpecError(why)
     return VllmEngine(options)
 

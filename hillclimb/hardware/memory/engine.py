@@ -20,9 +20,18 @@ CONTEXT_BYTES = 0.5 * GIB
 (vLLM 0.32, `request_memory`)."""
 MAX_CHUNK_BYTES = GIB
 """Most bytes of a weight chunk on its way to engines, unless one tensor alone has more."""
-MIN_BATCHED_TOKENS = 8192
-"""Tokens of one pass (`max_num_batched_tokens`), unless more requests than that are decoded: longer
-prompts are computed in parts."""
+_BATCHED_TOKENS = 8192
+
+
+def batched_tokens(num_sessions: int, max_length: int) -> int:
+    """Return the tokens of one pass (`max_num_batched_tokens`); a longer prompt takes several.
+
+    At least one of every session, and no more than all have together: before it serves, vLLM tries
+    a pass of as many tokens, and takes for granted that each session's share is no longer than
+    `max_model_len` (0.32, `_dummy_run`). On an H100 it read past its tables of blocks there, and
+    died of an illegal memory access.
+    """
+    return max(num_sessions, min(_BATCHED_TOKENS, num_sessions * max_length))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +65,7 @@ class EngineMemory:
         """Everything but the cache."""
         parts, size = self.engine.tensor_parallel_size, self.dtype_bytes
         number = self.shape.num_parameters
-        tokens = max(self.max_concurrent, MIN_BATCHED_TOKENS)
+        tokens = batched_tokens(self.max_concurrent, self.max_sequence_length)
         width = 3 * size * (self.shape.hidden_size + self._mlp_width // parts)
         scores = 12 * self.max_concurrent * self.shape.vocab_size
         return (

@@ -13,12 +13,28 @@ LARGEST_RATE = 1e-5
 """Largest learning rate of all weights of a large model: ten times what the presets have."""
 
 
+def why_no_float32_adapters(dtype: str) -> str | None:
+    """Return why vLLM on a GPU serves no adapters in `dtype`, or None.
+
+    Seen on an H100: its kernels for adapters (0.32, `_lora_expand`) take half precision alone.
+    """
+    if dtype != "float32":
+        return None
+    return (
+        "engine.dtype is float32, in which vLLM serves no adapters on a GPU: set it to bfloat16, or"
+        " engine.weight_transport to shm, which sends the merged weights"
+    )
+
+
 def why_unsuited(spec: RunSpec, shape: ModelShape) -> Iterator[str]:
     """Yield each setting with which a GPU would waste itself, or a policy would break.
 
     The defaults are those of the models that ship with Hillclimb. In float32 attention has no fast
     kernel on a GPU and keeps a score for every pair of tokens.
     """
+    adapted = spec.kind == "train" and spec.learner.lora is not None
+    if adapted and spec.engine.transport_between_gpus(has_adapter=True) == "lora":
+        yield from (each for each in (why_no_float32_adapters(spec.engine.dtype),) if each)
     if shape.num_parameters < LARGE:
         return
     size = f"a model of {shape.num_parameters / 1e9:.1f} billion parameters on a GPU"

@@ -46,6 +46,16 @@ def test_a_small_model_has_its_defaults_and_adapters_their_own_rate() -> None:
     assert not list(why_unsuited(qwen3_8b(optimizer={"lr": 2e-4}, **adapters), LARGE))
 
 
+def test_adapters_of_a_small_model_in_float32_are_refused_on_a_gpu_where_vllm_serves_them() -> None:
+    adapters = {"learner": {"lora": {}}, "engine": {"type": "vllm", "dtype": "float32"}}
+    (reason,) = why_unsuited(rented(**adapters), TINY)
+    assert "serves no adapters" in reason
+    merged = {"engine": {"type": "vllm", "dtype": "float32", "weight_transport": "shm"}}
+    assert not list(why_unsuited(rented(**adapters | merged), TINY))
+    rounded = {"engine": {"type": "vllm", "dtype": "bfloat16"}}
+    assert not list(why_unsuited(rented(**adapters | rounded), TINY))
+
+
 def test_an_evaluation_has_no_learner() -> None:
     spec = qwen3_8b(kind="eval", learner={"policy_dtype": "float32"}, optimizer={"lr": 2e-4})
     assert not list(why_unsuited(spec, LARGE))

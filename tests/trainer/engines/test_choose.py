@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> 
     assert "no attention for heads of 8" in run.events(RunWarning)[0].message
 
 
+@pytest.mark.invariant("where vLLM returns no routes, the torch engine records those to replay")
 @pytest.mark.parametrize("kind", ["auto", "vllm"])
 async def test_routes_to_replay_come_from_torch_where_vllm_returns_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -136,6 +138,26 @@ def test_an_adapter_beside_experts_is_not_sent_to_a_cpu_that_dies_of_it(
     config = load_config(run.root / "model")
     with pytest.raises(SpecError, match=r"set engine\.weight_transport to auto"):
         choose.choose_engine(run.spec, config, run.root / "model", dict)
+
+
+def test_adapters_in_float32_are_not_sent_to_a_gpu_whose_kernels_take_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import_vllm()
+    builds = importlib.import_module(BUILDS)
+    monkeypatch.setattr(builds, "current_platform", OnGpu)
+    adapters = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, lora_rank=4)
+    assert "engine.dtype is float32" in (builds.why_no_adapters(adapters) or "")
+    assert builds.why_no_adapters(replace(adapters, dtype="bfloat16")) is None
+    assert builds.why_no_adapters(replace(adapters, lora_rank=None)) is None
+
+
+class OnGpu:
+    """vLLM's platform, as far as it is asked."""
+
+    @staticmethod
+    def is_cpu() -> bool:
+        return False
 
 
 async def test_replay_for_a_model_without_experts_is_refused(tmp_path: Path) -> None:

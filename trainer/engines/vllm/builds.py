@@ -12,6 +12,7 @@ import torch
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
+from hillclimb.hardware.model.defaults import why_no_float32_adapters
 from trainer.engines.vllm.linear import why_not_linear
 from trainer.engines.vllm.options import VllmOptions
 from trainer.inputs.model.families.family import CausalLMConfig, head_dim
@@ -49,9 +50,13 @@ def why_no_routes() -> str | None:
     )
 
 
-def why_no_adapters() -> str | None:
-    """Return why this build of vLLM serves no adapters beside experts; None if it does."""
+def why_no_adapters(options: VllmOptions) -> str | None:
+    """Return why this build of vLLM does not serve the adapters that `options` names, or None."""
+    if options.lora_rank is None:
+        return None
     if not current_platform.is_cpu():
+        return why_no_float32_adapters(options.dtype)
+    if not options.lora_modules:
         return None
     return (
         "vLLM on a CPU serves no adapter of a model with experts (its kernel for both needs"

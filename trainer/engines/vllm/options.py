@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from hillclimb.hardware.memory.engine import MIN_BATCHED_TOKENS
+from hillclimb.hardware.memory.engine import batched_tokens
 
 ENVIRONMENT = {
     # Two spinning OpenMP threads that share their cores with anything else make vLLM up to a
@@ -90,8 +90,11 @@ class VllmOptions:
         """Arguments with which vLLM computes every prompt in one pass."""
         return {
             "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(self.max_length, MIN_BATCHED_TOKENS),
+            "max_num_batched_tokens": max(self.max_length, self._batched_tokens()),
         }
+
+    def _batched_tokens(self) -> int:
+        return batched_tokens(self.num_sessions, self.max_length)
 
     def overrides(self) -> dict[str, Any]:
         """Changes of the model's config."""
@@ -123,7 +126,7 @@ class VllmOptions:
             # vLLM computes longer prompts in parts of this size, between which all other requests
             # go on; a pass over 65,536 tokens would hold them up for seconds. Where prompts are
             # computed whole, `VllmEngine` asks for more.
-            "max_num_batched_tokens": max(MIN_BATCHED_TOKENS, self.num_sessions),
+            "max_num_batched_tokens": self._batched_tokens(),
             "enable_prefix_caching": True,
             "enable_sleep_mode": self.sleeps,
             "kv_cache_dtype": self.kv_cache_dtype,

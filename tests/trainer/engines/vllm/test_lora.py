@@ -65,6 +65,9 @@ async def other_bits_are_found(learner: InlineLearner, engine: VllmEngine, direc
         await FileSystemSync(AdapterOf(learner), [engine], directory).sync()
 
 
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="vLLM's kernels for adapters on a GPU take no float32"
+)
 @pytest.mark.invariant("vLLM serves the adapter that it was sent last")
 async def test_an_adapter_is_served_replaced_and_missed_when_it_is_not_sent(tmp_path: Path) -> None:
     model_dir = resolve_source("builtin:tiny-qwen3-a", tmp_path)

@@ -30,6 +30,15 @@ def test_a_pass_has_room_for_a_token_of_every_request() -> None:
     assert options.engine_arguments()["max_num_batched_tokens"] == 10_000
 
 
+def test_a_pass_has_no_more_tokens_than_all_requests_together() -> None:
+    """On an H100 vLLM's own trial of such a pass died of an illegal memory access."""
+    small = VllmOptions(model_dir=Path(), max_length=256, num_sessions=4)
+    assert small.engine_arguments()["max_num_batched_tokens"] == 1024
+    assert small.whole_prompts()["max_num_batched_tokens"] == 1024
+    long = VllmOptions(model_dir=Path(), max_length=4096, num_sessions=1)
+    assert long.engine_arguments()["max_num_batched_tokens"] == 4096
+
+
 def test_float32_on_a_gpu_is_float32() -> None:
     exact = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, dtype="float32")
     rounded = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, dtype="bfloat16")

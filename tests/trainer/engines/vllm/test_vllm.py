@@ -158,7 +158,16 @@ async def test_a_changed_policy_is_served_after_a_sync_and_nothing_is_left_of_th
     assert set(sample.weight_versions) == {pair.learner.version}
 
 
-@pytest.mark.parametrize("left_out", ["lm_head.weight", "model.layers.1.mlp.down_proj.weight"])
+HEAD = pytest.param(
+    "lm_head.weight",
+    marks=pytest.mark.skipif(
+        torch.cuda.is_available(),
+        reason="on a GPU vLLM's tied head is the embedding; on a CPU it is packed by itself",
+    ),
+)
+
+
+@pytest.mark.parametrize("left_out", [HEAD, "model.layers.1.mlp.down_proj.weight"])
 async def test_a_sync_of_changed_weights_without_one_is_caught(
     pair: Pair, tmp_path: Path, left_out: str
 ) -> None:
