@@ -14,6 +14,7 @@ import re
 import sys
 import sysconfig
 import tarfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, distributions
@@ -38,10 +39,36 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("quack-kernels", "apache-tvm-ffi", "torch-c-dlpack-ext", "einops", "ml-dtypes"),
         *("cuda-bindings", "cuda-pathfinder"),
     ),
+    "triton": ("triton",),
+    "vllm": (
+        *("vllm", "flashinfer-python", "nvidia-ml-py", "nvidia-cudnn-frontend", "nvtx", "tabulate"),
+        *("anyio", "annotated-doc", "anthropic", "astor", "blake3", "cachetools", "cbor2", "cffi"),
+        *("compressed-tensors", "depyf", "dill", "distro", "docstring-parser", "fastapi", "fsspec"),
+        *("httpcore2", "httpx2", "idna", "ijson", "interegular", "jiter", "jsonschema"),
+        *("jsonschema-specifications", "lark", "llguidance", "lm-format-enforcer", "loguru", "mcp"),
+        *("mcp-types", "mistral-common", "model-hosting-container-standards", "msgspec", "openai"),
+        *("opentelemetry-api", "opentelemetry-sdk", "opentelemetry-semantic-conventions"),
+        *("opentelemetry-semantic-conventions-ai", "opentelemetry-proto", "oss-harmony"),
+        *("outlines-core", "partial-json-parser", "prometheus-fastapi-instrumentator", "pybase64"),
+        *("pycountry", "pydantic-extra-types", "pydantic-settings", "pyjwt", "pytest-asyncio"),
+        *("python-dotenv", "python-json-logger", "python-multipart", "pyzmq", "referencing"),
+        *("rpds-py", "setproctitle", "sniffio", "sse-starlette", "starlette", "supervisor"),
+        *("truststore", "uvicorn", "watchfiles", "websockets", "xgrammar", "xxhash", "zstandard"),
+    ),
 }
 """Distributions by what they are for."""
+USUAL = ("base", "liger", "fla", "flash4")
+"""Groups that the checklist's blocks A, B and C need."""
+LEFT_OUT = re.compile(
+    r"^vllm/(vllm-rs$|third_party/(deep_gemm|fmha_sm100)/|_(flashkda|deepselect|flashmla|qutlass)_C"
+    r"|vllm_flash_attn/_vllm_fa2_C)"
+)
+"""Three fifths of vLLM, which no model of ours calls on a Hopper GPU."""
+PLUGIN = "hillclimb-0.dist-info"
+"""vLLM finds our transports of weights by an entry point, which a checkout alone does not have."""
 COPY = "vllm/vllm_flash_attn/cute"
 """FlashAttention 4, of which vLLM brings a copy; its package's own start needs all of vLLM."""
+GROUP_OF_PLUGINS = "vllm.general_plugins"
 PYTHONPATH = ("{site}", "{site}/nvidia_cutlass_dsl/dsl_packages")
 """The second is what a .pth file names, which Python reads in its own site-packages alone."""
 
@@ -104,9 +131,10 @@ def files_of(sites: Sequence[Path], groups: Sequence[str], cuda: int) -> Iterato
         for each in present[name].files or ():
             path = Path(str(present[name].locate_file(each)))
             # Scripts are beside the site, and bytecode is written anew.
-            if ".." not in each.parts and path.suffix != ".pyc" and path.is_file():
+            usual = ".." not in each.parts and path.suffix != ".pyc" and path.is_file()
+            if usual and not LEFT_OUT.match(str(each)):
                 yield str(each), path
-    if "flash4" in groups:
+    if "flash4" in groups and "vllm" not in groups:
         copies = [site for site in sites if (site / COPY).is_dir()]
         if not copies:
             raise NotThere(f"{_list(sites)} has no {COPY}: {INSTALL}")
@@ -122,10 +150,26 @@ def pack(files: Mapping[str, Path], parts: Parts) -> None:
     ):
         for name, path in files.items():
             tar.add(path, name, recursive=False)
-        if any(name.startswith(COPY) for name in files):
+        if any(name.startswith(COPY) for name in files) and "vllm/__init__.py" not in files:
             for package in Path(COPY).parents[:-1]:
                 tar.addfile(tarfile.TarInfo(f"{package}/__init__.py"), BytesIO())
+        if "vllm/__init__.py" in files:
+            for name, text in plugin().items():
+                entry = tarfile.TarInfo(f"{PLUGIN}/{name}")
+                entry.size = len(text)
+                tar.addfile(entry, BytesIO(text.encode()))
     parts.close()
+
+
+def plugin() -> dict[str, str]:
+    """Return the metadata by which vLLM finds the plugin of the checkout."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    entries = project["entry-points"][GROUP_OF_PLUGINS]
+    lines = [f"{name} = {target}" for name, target in entries.items()]
+    return {
+        "METADATA": "Metadata-Version: 2.1\nName: hillclimb\nVersion: 0\n",
+        "entry_points.txt": "\n".join([f"[{GROUP_OF_PLUGINS}]", *lines, ""]),
+    }
 
 
 def other_python(files: Mapping[str, Path]) -> str | None:
@@ -153,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path(".carried"))
     parser.add_argument("--part-mib", type=int, default=60, help="size of a part")
-    parser.add_argument("--only", nargs="+", choices=GROUPS, default=[*GROUPS], metavar="GROUP")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=USUAL, metavar="GROUP")
     parser.add_argument("--cuda", type=int, choices=(12, 13), default=13, help="of the image")
     parser.add_argument("--pins", action="store_true", help="print requirements and pack nothing")
     given = parser.parse_args(arguments)

@@ -35,7 +35,10 @@ def site(tmp_path: Path) -> Path:
     for name in carry.names_of([*carry.GROUPS], 13):
         install(site, name)
     install(site, "nvidia-cutlass-dsl-libs-cu12")
-    install(site, "vllm", "vllm/engine.py")
+    (site / "vllm-1.0.dist-info" / "RECORD").unlink()
+    (site / "vllm-1.0.dist-info" / "METADATA").unlink()
+    (site / "vllm-1.0.dist-info").rmdir()
+    install(site, "vllm", "vllm/engine.py", "vllm/vllm-rs", "vllm/_C_stable_libtorch.abi3.so")
     (site / "vllm" / "__init__.py").write_text("raise ImportError('all of vLLM is needed')\n")
     copy = site / carry.COPY
     copy.mkdir(parents=True)
@@ -71,6 +74,27 @@ def test_the_copy_of_flash_attention_imports_without_the_rest_of_vllm(
     # Neither the other CUDA's, nor vLLM as a distribution, nor scripts and bytecode.
     assert not {"nvidia_cutlass_dsl_libs_cu12", "vllm-1.0.dist-info", "a-script"} & names
     assert not list(image.rglob("*.pyc"))
+
+
+def test_vllm_comes_whole_but_for_what_is_never_called_and_finds_its_plugin(
+    site: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert packed("--site", str(site), "--out", str(out), "--only", "base", "vllm") == 0
+    image = unpacked(out, tmp_path / "image")
+    assert "all of vLLM" in (image / "vllm" / "__init__.py").read_text(), (
+        "its own, not an empty one"
+    )
+    assert (image / "vllm" / "_C_stable_libtorch.abi3.so").exists()
+    assert not (image / "vllm" / "vllm-rs").exists()
+    code = (
+        "from importlib.metadata import entry_points as of;"
+        "print([each.value for each in of(group='vllm.general_plugins')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=image, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["['trainer.engines.vllm.plugin:register']"]
 
 
 def test_no_part_is_larger_than_it_may_be_and_together_they_are_the_tar(
