@@ -20,6 +20,10 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    # On a GPU vLLM would compile FlashInfer's sampler with nvcc at the first start, for its warm-up
+    # alone: that sampler has no processed log-probs, so no request of ours is drawn by it. Engines
+    # that served on an H100 ran so.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     # Lets one process schedule and compute also on a CPU (`distributed_executor_backend` below).
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }

@@ -39,6 +39,12 @@ def test_a_pass_has_no_more_tokens_than_all_requests_together() -> None:
     assert long.engine_arguments()["max_num_batched_tokens"] == 4096
 
 
+def test_no_sampler_is_compiled_that_cannot_say_the_processed_logprobs() -> None:
+    options = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2)
+    assert options.engine_arguments()["logprobs_mode"] == "processed_logprobs"
+    assert options.environment()["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
+
+
 def test_float32_on_a_gpu_is_float32() -> None:
     exact = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, dtype="float32")
     rounded = VllmOptions(model_dir=Path(), max_length=64, num_sessions=2, dtype="bfloat16")
