@@ -72,7 +72,7 @@ def submit_from_the_form(page: Page, stack: OwnStack) -> str:
     steps = field(page, "schedule.total_steps")
     steps.fill("a few")
     beside = page.locator('[id="e-schedule.total_steps"]')
-    beside.filter(has_text="valid integer").wait_for()
+    beside.filter(has_text="write a whole number").wait_for()
     assert steps.get_attribute("aria-invalid") == "true"
     assert "1 mistake: this cannot be submitted yet." in page.inner_text("#plan-status")
     assert page.locator("#outcome").get_by_text("Resolved spec").count() == 0
