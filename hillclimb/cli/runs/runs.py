@@ -39,8 +39,8 @@ LEAST_ID_CHARS = 14
 
 
 @main.command()
-@click.option("--status", help="Only runs in this status.")
-@click.option("--kind", help="Only train, eval, probe, validate or preview.")
+@click.option("--status", help="Only runs in this status, such as running or failed.")
+@click.option("--kind", help="Only train, eval, probe, validate, preview or sft.")
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; repeatable."
 )

@@ -177,3 +177,10 @@ def test_a_misspelt_environment_and_a_missing_title_say_what_to_write(hc: Invoke
     assert (refused.exit_code, "did you mean 'booking'?" in refused.stderr) == (Exit.USAGE, True)
     refused = hc("experiment", "create", "v1")
     assert (refused.exit_code, "--title TEXT" in refused.stderr) == (Exit.USAGE, True)
+
+
+def test_a_misspelt_status_says_first_what_is_wrong_then_what_there_is(hc: Invoke) -> None:
+    refused = hc("runs", "--status", "sucess")
+    assert refused.exit_code == Exit.REFUSED
+    assert refused.stderr.startswith("error: unknown status 'sucess'; did you mean 'succeeded'?")
+    assert "There are queued, " in refused.stderr
