@@ -7,6 +7,7 @@ HillclimbError
 ├── NotConfigured      no URL or key is configured
 ├── NoCheckpoint       the run has no checkpoint at that step
 ├── RunUnknown         no run has this id, prefix or name
+├── EnvUnknown         a run or dataset does not have this environment
 ├── RunAmbiguous       several runs have this prefix or name
 ├── DownloadFailed     a file is missing or damaged
 ├── DownloadRefused    another file has the name of a file to download
@@ -110,6 +111,10 @@ def _names(message: str, pointer: str) -> bool:
 
 class RunUnknown(HillclimbError):
     """No run has this id, prefix or name."""
+
+
+class EnvUnknown(HillclimbError):
+    """A run or dataset does not have this environment."""
 
 
 class RunAmbiguous(HillclimbError):

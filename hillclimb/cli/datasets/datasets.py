@@ -14,6 +14,7 @@ from hillclimb.cli.terminal.console import minute, print_json, print_table, prin
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.client.client import Client
+from hillclimb.client.resources.references import require_env
 from hillclimb.client.spec_file import assign
 from hillclimb.protocol.payloads.datasets.versions import VersionSummary
 
@@ -191,11 +192,14 @@ def rows(*, version: str, key: str | None, as_json: bool, **filters: Any) -> Non
             print_json(client.datasets.task(name, key, number))
             return
         page = client.datasets.tasks(name, number, **filters)
+        if not page.data and (env := filters["env"]) is not None:
+            require_env(env, client.datasets.version(name, number).envs, version)
     if as_json:
         print_json(page)
         return
     lines = [(task.key, task.env_key, task.split, _short(task.prompt)) for task in page.data]
-    print_table(table(["task", "env", "split", "prompt"], lines))
+    columns = ["task", "env", "split", "prompt"]
+    print_table(table(columns, lines), empty=f"no tasks fit: hillclimb datasets rows {version}")
     if page.has_more:
         print_text(f"more: add --cursor {page.next_cursor}", style="dim")
 

@@ -184,3 +184,19 @@ def test_a_misspelt_status_says_first_what_is_wrong_then_what_there_is(hc: Invok
     assert refused.exit_code == Exit.REFUSED
     assert refused.stderr.startswith("error: unknown status 'sucess'; did you mean 'succeeded'?")
     assert "There are queued, " in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["trajectories RUN", "logs RUN", "prompts RUN", "signal RUN", "patterns RUN", "preview SPEC"],
+)
+def test_an_environment_that_the_run_does_not_have_is_refused_with_those_that_it_has(
+    hc: Invoke, story: Story, spec_file: Path, words: str
+) -> None:
+    run_id = story.submit()
+    named = [{"RUN": run_id, "SPEC": str(spec_file)}.get(word, word) for word in words.split()]
+    refused = hc(*named, "--env", "bookng")
+    assert refused.exit_code == Exit.NOT_FOUND
+    owner = named[-1]
+    assert f"{owner} has no environment 'bookng'; did you mean 'booking'? It has" in refused.stderr
+    assert len(from_json(hc("runs", "--json"))["data"]) == 1, "a preview is not submitted"
