@@ -84,7 +84,7 @@ def print_runs(runs: Sequence[RunSummary]) -> None:
         )
         for run in runs
     ]
-    columns = ("run", "name~", "kind", "status", "pass@1 %>", "verdict", "age>", "took>")
+    columns = ("run", "name~", "kind", "status", "pass@1 %>", "verdict", "age>", "duration>")
     print_table(table(columns, rows))
 
 
@@ -118,7 +118,7 @@ def _verdict(result: ResultPayload | None) -> str:
 
 
 def _seconds(run: RunSummary) -> float | None:
-    """Return how long the run has been at work, waiting in the queue excluded."""
+    """Return the duration since the trainer first started: the time in the queue is not in it."""
     if run.started_at is None:
         return None
     return ((run.ended_at or datetime.now(UTC)) - run.started_at).total_seconds()

@@ -80,7 +80,7 @@ function drawClock() {
   const end = model.endedAt ? Date.parse(model.endedAt) : Date.now();
   // The start counts: it is what one waits for.
   const start = model.claimedAt ?? model.startedAt;
-  at("elapsed").textContent = start ? duration((end - Date.parse(start)) / 1000) : "–";
+  at("duration").textContent = start ? duration((end - Date.parse(start)) / 1000) : "–";
   if (!takesSteps) return;
   const isCounting = model.eta !== null && model.eta !== undefined && !hasEnded(model);
   at("eta").textContent = isCounting ? duration(model.eta - (Date.now() - model.etaAt) / 1000) : "–";
