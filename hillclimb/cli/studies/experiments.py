@@ -32,6 +32,7 @@ from hillclimb.protocol.payloads.studies.experiments import (
     ExperimentResults,
     WatchedPayload,
 )
+from hillclimb.stats.intervals import points_text
 
 ARMS = ("configuration", "step>", "seeds>", "pass@1 %>", "delta>", "p>", "verdict")
 RUNS = ("n>", "configuration", "seed>", "state", "run")
@@ -373,7 +374,7 @@ def _arm_row(arm: ArmResult) -> Sequence[object]:
         verdict = change.paired.verdict
         style = VERDICT_STYLE.get(verdict)
         label = f"[{style}]{verdict.upper()}[/{style}]" if style else verdict.upper()
-        compared = (f"{100 * change.value:+.1f}", p_value_text(change.paired.p_adjusted), label)
+        compared = (points_text(change.value), p_value_text(change.paired.p_adjusted), label)
     share = "–" if rate.value is None else f"{100 * rate.value:.1f}"
     interval = f"{share} ({100 * rate.low:.0f}–{100 * rate.high:.0f})"
     return (_cut(arm.arm), arm.last.step, rate.num_runs, interval, *compared)
@@ -391,7 +392,7 @@ def _reading(watched: WatchedPayload) -> str:
 def _figure(watched: WatchedPayload, value: float) -> str:
     if "/pass_at_" not in watched.sentence:
         return f"{value:+.4g}" if watched.is_change else f"{value:.4g}"
-    return f"{100 * value:+.1f} points" if watched.is_change else percent(value)
+    return f"{points_text(value)} points" if watched.is_change else percent(value)
 
 
 def _styled(state: CellState) -> str:
