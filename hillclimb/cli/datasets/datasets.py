@@ -72,7 +72,13 @@ def create(*, name: str, source: str, as_json: bool, **choices: Any) -> None:
 
 
 @datasets.command("list")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    help="Most rows to print.",
+)
 @click.option("--cursor", help="Cursor of the next page.")
 @command
 def list_datasets(*, limit: int, cursor: str | None, as_json: bool) -> None:
@@ -175,7 +181,13 @@ def diff(*, before: str, after: str, as_json: bool) -> None:
 @click.option("--env", metavar="ENV", help="Only this environment.")
 @click.option("--split", type=click.Choice(["train", "eval", "excluded"]), help="Only this split.")
 @click.option("--search", metavar="TEXT", help="Only keys that contain this text.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    help="Most rows to print.",
+)
 @click.option("--cursor", help="Cursor of the next page.")
 @click.option("--key", help="Print the task with this key in full.")
 @command

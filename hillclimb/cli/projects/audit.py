@@ -20,7 +20,13 @@ TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 @click.option("--target", metavar="ID", help="Id of what was changed.")
 @click.option("--since", type=TIME, help="UTC.")
 @click.option("--until", type=TIME, help="UTC.")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=50,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--before", metavar="ID", help="Only older records than this.")
 @command
 def audit(

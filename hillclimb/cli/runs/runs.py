@@ -44,7 +44,13 @@ LEAST_ID_CHARS = 14
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; repeatable."
 )
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    help="Most rows to print.",
+)
 @click.option("--cursor", help="Cursor of the next page.")
 @command
 def runs(

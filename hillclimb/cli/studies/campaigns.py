@@ -59,7 +59,13 @@ def create(
 
 
 @campaign.command("list")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--before", metavar="CAMPAIGN", help="Only older ones than this.")
 @command
 def list_campaigns(*, limit: int, before: str | None, as_json: bool) -> None:

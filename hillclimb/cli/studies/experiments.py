@@ -132,7 +132,13 @@ def edit(
 
 
 @experiment.command("list")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--before", metavar="KEY", help="Only older ones than this.")
 @command
 def list_experiments(*, limit: int, before: str | None, as_json: bool) -> None:
@@ -169,7 +175,8 @@ def show(*, key: str, decoding: str | None, as_json: bool) -> None:
 @experiment.command("add")
 @KEY
 @click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
-@click.option("--role", type=click.Choice(["baseline", "variant"]), default="variant")
+@click.option("--role", type=click.Choice(["baseline", "variant"]), default="variant",
+              show_default=True, help="What it is in the comparison.")  # fmt: skip
 @click.option("--arm", metavar="LABEL", help="Its configuration: runs of one arm are seeds of it.")
 @command
 def add(*, key: str, run_id: str, role: str, arm: str | None, as_json: bool) -> None:
@@ -200,7 +207,7 @@ def remove(*, key: str, run: str, as_json: bool) -> None:
 )
 @click.option("--seeds", metavar="S1,S2", default="0", show_default=True, help="schedule.seed.")
 @click.option("--arm", metavar="LABEL", help="Label of the configuration.")
-@click.option("--role", type=click.Choice(["baseline", "variant"]))
+@click.option("--role", type=click.Choice(["baseline", "variant"]), help="Role of the new runs.")
 @click.option(
     "--retry", is_flag=True, help="Launch again what failed, was cancelled or was refused."
 )

@@ -82,7 +82,8 @@ def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_js
     metavar="KEY",
     help="Print the prompt of this task; repeatable.",
 )
-@click.option("--tasks-per-env", default=1, show_default=True, type=click.IntRange(0, 100))
+@click.option("--tasks-per-env", default=1, show_default=True, type=click.IntRange(0, 100),
+              help="Prompts to print of each environment.")  # fmt: skip
 @click.option(
     "--wait",
     "wait_s",
