@@ -50,6 +50,15 @@ def test_a_key_that_no_request_can_carry_is_not_printed(
         assert "SECRET" not in result.output + result.stderr
 
 
+def test_a_key_that_is_refused_is_named_by_where_it_came_from(
+    hc: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HILLCLIMB_API_KEY", "hc_of_another_service")
+    refused = hc("runs")
+    assert refused.exit_code == Exit.REFUSED
+    assert "error: The API key is not valid.\nit is the key in HILLCLIMB_API_KEY" in refused.stderr
+
+
 def test_an_address_with_https_of_a_service_without_it_names_the_other(
     hc: Invoke, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
