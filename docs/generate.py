@@ -149,7 +149,7 @@ def cli_page() -> str:
         Exit.RUN_CANCELLED: "the run that was waited for was cancelled",
         Exit.UNREACHABLE: "the service does not respond, or none is configured",
         Exit.REFUSED: "the service refused: bad spec, wrong state, missing right",
-        Exit.NOT_FOUND: "the run, checkpoint or rollout does not exist",
+        Exit.NOT_FOUND: "the run, checkpoint, rollout or environment does not exist",
         Exit.RUN_PAUSED: "the run that was waited for is paused, until somebody resumes it",
         Exit.NOTHING_LEARNED: "the training run that was waited for succeeded, but no step could"
         " change its policy; its last line says why",

@@ -51,7 +51,7 @@ def long_contexts() -> Iterator[str]:
 
 def rank_gib(found: Estimate) -> str:
     """Return what a rank of the learner needs, in GiB."""
-    rank = next(line for line in found.lines if line.startswith("learner, each of"))
+    rank = next(line for line in found.lines if line.startswith("learner, "))
     return rank.rpartition(": ")[2]
 
 

@@ -14,6 +14,7 @@ from hillclimb.hardware.model.unsupported import why_unsupported
 from hillclimb.hardware.node_prerequisites import prebuilt_warning
 from hillclimb.hardware.offers import Offer
 from hillclimb.hardware.plan import CandidatePlan, HardwarePlan, hardware_plan
+from hillclimb.spec.backend.counts import counted, either
 from hillclimb.spec.backend.gang import num_gpus_needed
 from hillclimb.spec.run import RunSpec
 
@@ -111,9 +112,9 @@ def _idle_gpu_warnings(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> 
     if spec.kind in SAMPLES:
         needed = num_gpus_needed(spec.engine, spec.placement, learns=spec.kind == "train")
     sentences = dict.fromkeys(
-        f"{each.candidate.gpus * skypilot.num_nodes} GPUs are rented with {each.candidate.label},"
-        f" and the run's workers take {needed}."
+        f"{counted(rented, 'GPU')} {either(rented, 'is', 'are')} rented with"
+        f" {each.candidate.label}, and the run's workers take {needed}."
         for each in candidates
-        if each.why_not is None and each.candidate.gpus * skypilot.num_nodes > needed
+        if each.why_not is None and (rented := each.candidate.gpus * skypilot.num_nodes) > needed
     )
     return tuple(sentences)

@@ -159,18 +159,35 @@ def _explain(detail: dict[str, Any]) -> SpecProblem:
         # What follows the name are pydantic's own words for the branches of a union.
         path = [*path[:1], *(part for part in path[1:] if isinstance(part, int))]
     pointer = "".join(f"/{part}" for part in path)
-    where = f"{place} {'.'.join(str(part) for part in path)}".strip()
-    message = f"{where}: {sentence_of(detail)}{_nearest(detail)}"
+    message = _unknown_choice(detail) if place == "query" else None
+    if message is None:
+        where = f"{place} {'.'.join(str(part) for part in path)}".strip()
+        message = f"{where}: {sentence_of(detail)}{_nearest(detail)}"
     return SpecProblem(pointer=pointer, code=str(detail["type"]), message=message)
 
 
+def _unknown_choice(detail: dict[str, Any]) -> str | None:
+    """Return the sentence for a query's word that is none of the possible ones; null for others."""
+    known = _choices(detail)
+    if not known:
+        return None
+    nearest = _nearest(detail)
+    there_are = f"{'. There' if not nearest else ' There'} are {', '.join(known)}"
+    return f"unknown {detail['loc'][1]} {str(detail.get('input'))!r:.60}{nearest}{there_are}"
+
+
 def _nearest(detail: dict[str, Any]) -> str:
-    """Return which possible value is nearest to a misspelt one, as the end of a sentence."""
-    if detail["type"] not in ("enum", "literal_error"):
-        return ""
-    known = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
-    close = difflib.get_close_matches(str(detail.get("input")), known, n=1, cutoff=0.5)
+    """Return which possible word is nearest to a misspelt one, as the end of a sentence."""
+    known, word = _choices(detail), str(detail.get("input"))
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _choices(detail: dict[str, Any]) -> list[str]:
+    """Return the possible values of what must be one of a few words."""
+    if detail["type"] not in ("enum", "literal_error"):
+        return []
+    return re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
 
 
 def _unstorable(request: Request, _error: Exception) -> Response:

@@ -19,6 +19,7 @@ from api.notices.slack.blocks import (
     share,
 )
 from hillclimb.protocol.payloads.events import GuardTripped
+from hillclimb.stats.intervals import points_text
 
 MAX_ENVS, MAX_TABLE = 20, 2900
 """Rows and characters of a table; Slack limits a section to 3000 characters."""
@@ -283,8 +284,8 @@ def _delta(line: RateLine) -> str:
     """Return the change in percentage points; nothing without a rate before."""
     if line.before is None:
         return ""
-    points = "–" if line.rate is None else f"{100 * (line.rate - line.before):+.1f}"
-    return f" {points:>6}"
+    change = None if line.rate is None else line.rate - line.before
+    return f" {points_text(change):>6}"
 
 
 def _at_n(rate: AtN | None) -> str:

@@ -93,6 +93,19 @@ MODULES: dict[str, tuple[str, ...]] = {
 }
 """Modules below `hillclimb.cli` by the command that they define, or add commands to."""
 
+SECTIONS = {
+    "stack": "The service on this machine",
+    "runs": "Runs",
+    "datasets": "Datasets",
+    "studies": "Experiments, campaigns, issues, exports",
+    "clusters": "Rented machines and what they cost",
+    "projects": "Project and access",
+    "tools": "Tools",
+    "agents": "Coding agents",
+}
+"""Titles of the help's sections, in order, by the folder of the commands' first modules."""
+
+main.sections = SECTIONS
 main.modules = {
     name: tuple(f"hillclimb.cli.{module}" for module in modules)
     for name, modules in MODULES.items()

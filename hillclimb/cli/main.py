@@ -28,6 +28,9 @@ P = ParamSpec("P")
 def main() -> None:
     """Train tool-use agents: submit a spec, watch pass@1, read the verdict.
 
+    To begin: `hillclimb up --detach`, then `init`, `submit hillclimb.yaml --watch`, `show @last`.
+    A RUN is an id, the beginning of one, a name that only one run has, or @last; a SPEC is a file.
+
     Exit codes: 0 done, 1 error, 2 usage, 3 run failed, 4 run cancelled, 5 service unreachable,
     6 refused, 7 not found, 8 run paused, 9 nothing learned, 130 interrupted.
     """

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hillclimb.client.errors import NotConfigured
+from hillclimb.stack.errors import StateUnusable
 from hillclimb.stack.state.connection import Connection, connection
 from hillclimb.stack.state.directory import find_state_directory
 
@@ -24,12 +25,12 @@ def find_connection(
 
     Raises:
         NotConfigured: neither `HILLCLIMB_API_URL` and `HILLCLIMB_API_KEY` are set, nor is there
-            the state directory of an embedded stack; or the key cannot be one.
+            the state directory of an embedded stack; or the key, or the directory, cannot be one.
     """
     environment = os.environ if environment is None else environment
     url, key = (environment.get(name, "").strip() or None for name in (URL, KEY))
     if not (url and key):
-        embedded = connection(find_state_directory(environment, cwd or Path.cwd()))
+        embedded = _embedded(environment, cwd or Path.cwd())
         url = url or (embedded.url if embedded else None)
         key = key or (embedded.api_key if embedded else None)
     if not (url and key) and (stored := _stored_login(login_file(environment))) is not None:
@@ -40,6 +41,13 @@ def find_connection(
             " `hillclimb login`, or set HILLCLIMB_API_URL and HILLCLIMB_API_KEY"
         )
     return checked_connection(url, key)
+
+
+def _embedded(environment: Mapping[str, str], cwd: Path) -> Connection | None:
+    try:
+        return connection(find_state_directory(environment, cwd))
+    except StateUnusable as error:
+        raise NotConfigured(str(error)) from error
 
 
 def checked_connection(url: str, key: str) -> Connection:

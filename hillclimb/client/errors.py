@@ -7,6 +7,7 @@ HillclimbError
 ├── NotConfigured      no URL or key is configured
 ├── NoCheckpoint       the run has no checkpoint at that step
 ├── RunUnknown         no run has this id, prefix or name
+├── EnvUnknown         a run or dataset does not have this environment
 ├── RunAmbiguous       several runs have this prefix or name
 ├── DownloadFailed     a file is missing or damaged
 ├── DownloadRefused    another file has the name of a file to download
@@ -95,13 +96,25 @@ class ApiProblem(HillclimbError):
 
 
 def _sentence(error: Mapping[str, Any]) -> str:
-    """Return a field error with its pointer; the message of a row already names its place."""
-    message = str(error.get("message"))
-    return message if error.get("code") == ROW else f"{error.get('pointer') or '/'}: {message}"
+    """Return a field error with its pointer, unless the message itself begins with its place."""
+    message, pointer = str(error.get("message")), str(error.get("pointer") or "/")
+    if error.get("code") == ROW or _names(message, pointer):
+        return message
+    return f"{pointer}: {message}"
+
+
+def _names(message: str, pointer: str) -> bool:
+    """Tell whether a message begins with its place: an unknown key, or a parameter of the query."""
+    parameter = pointer.split("/")[1]
+    return message.startswith(("query ", "unknown key ", f"unknown {parameter} '"))
 
 
 class RunUnknown(HillclimbError):
     """No run has this id, prefix or name."""
+
+
+class EnvUnknown(HillclimbError):
+    """A run or dataset does not have this environment."""
 
 
 class RunAmbiguous(HillclimbError):

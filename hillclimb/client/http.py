@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from hillclimb.stack.state.connection import Connection
 P = TypeVar("P", bound=Payload)
 Parameter = str | float | Sequence[str] | None
 """A parameter of a query; a list is sent as several parameters of one name."""
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 
 
@@ -115,7 +117,8 @@ class Http:
             how = "; it speaks no TLS: write its address with http:// instead of https://"
         elif isinstance(error, httpx.ConnectError) and is_loopback(self.url):
             how = "; if it is the stack of this machine, start it with `hillclimb up`"
-        return ApiUnreachable(f"{self.url} does not respond: {error}{how}")
+        why = _ERRNO.sub("", str(error))
+        return ApiUnreachable(f"{self.url} does not respond: {why}{how}")
 
     @contextmanager
     def _file_errors(self) -> Iterator[None]:

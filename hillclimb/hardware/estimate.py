@@ -24,6 +24,7 @@ from hillclimb.hardware.model.published import shape_of
 from hillclimb.hardware.model.shapes import ModelShape
 from hillclimb.hardware.model.speed.step_time import StepArithmetic, StepTime
 from hillclimb.hardware.model.tensor_parallel import why_indivisible
+from hillclimb.spec.backend.counts import counted
 from hillclimb.spec.backend.gang import num_gpus_needed
 from hillclimb.spec.backend.skypilot import CandidateSpec
 from hillclimb.spec.run import RunSpec
@@ -369,10 +370,9 @@ class _Working:
             phase = largest(self._learner().phases())
             size = spec.learner.context_parallel_size
             shared = f", {size} of which share each sequence" if size > 1 else ""
-            title = (
-                f"learner, each of {spec.placement.learner_ranks} ranks{shared}, most during"
-                f" {phase.name}"
-            )
+            ranks = counted(spec.placement.learner_ranks, "rank")
+            each = "" if spec.placement.learner_ranks == 1 else "each of "
+            title = f"learner, {each}{ranks}{shared}, most during {phase.name}"
             yield from _summed(title, phase)
         engines = spec.engine.data_parallel_size
         where = "the GPUs of the ranks" if self._shares else "separate GPUs"

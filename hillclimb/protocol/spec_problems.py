@@ -13,8 +13,11 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hillclimb.spec.rules.old_names import new_place
-from hillclimb.spec.rules.written_forms import VALUE_FORMS, written_form
+from hillclimb.spec.rules.written_forms import BOUNDS, VALUE_FORMS, written_form
 from hillclimb.spec.run import RunSpec
+
+MAX_LISTED = 12
+"""Keys that a refusal lists where none is similar to the unknown one."""
 
 PLANNED: frozenset[str] = frozenset(
     {
@@ -74,6 +77,9 @@ def sentence_of(detail: Mapping[str, Any]) -> str:
     """Return the message of a pydantic error, without its prefix to our own sentences."""
     if detail["type"] == "string_pattern_mismatch":
         form = written_form(detail["ctx"]["pattern"])
+    elif (bound := BOUNDS.get(detail["type"])) is not None:
+        limits = detail["ctx"].items()
+        form = bound.format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in limits})
     else:
         form = VALUE_FORMS.get(detail["type"])
     if form is not None:
@@ -100,7 +106,9 @@ def _unknown_key(
         message = f"unknown key {path!r}: {place}"
         return SpecProblem(pointer=pointer, code="unknown_key", message=message)
     close = difflib.get_close_matches(str(loc[-1]), _keys_beside(loc, root), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    known = list(_keys_beside(loc, root))
+    all_keys = f"; there are {', '.join(known)}" if 0 < len(known) <= MAX_LISTED else ""
+    hint = f"; did you mean {close[0]!r}?" if close else all_keys
     return SpecProblem(pointer=pointer, code="unknown_key", message=f"unknown key {path!r}{hint}")
 
 

@@ -2,6 +2,7 @@
 
 StackError
 ├── StackRunning      another supervisor has locked this state directory
+├── StateUnusable     the state directory cannot be read or made
 ├── ServiceFailed     a service did not start, or a one-shot step failed
 └── BinaryMissing     a wheel's executable is not installed
 """
@@ -13,6 +14,10 @@ class StackError(Exception):
 
 class StackRunning(StackError):
     """Another supervisor is already running on this state directory."""
+
+
+class StateUnusable(StackError):
+    """The state directory cannot be read or made where it is said to be."""
 
 
 class ServiceFailed(StackError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hillclimb.spec.backend.counts import counted
+
 
 class ConclusionWord(StrEnum):
     """The kinds of conclusions."""
@@ -85,14 +87,14 @@ def conclude(training: TrainingFigures, evaluation: EvalFigures | None) -> Concl
         return Conclusion(
             word=ConclusionWord.NOT_EVALUATED,
             sentence=f"{share:.0%} of groups had a gradient in"
-            f" {_count(training.num_steps, 'step')}, but no two evaluations say"
+            f" {counted(training.num_steps, 'step')}, but no two evaluations say"
             " what was learned: set eval.before_training, or hillclimb eval RUN@STEP",
         )
     return _by_evaluations(evaluation)
 
 
 def _why_no_gradient(training: TrainingFigures) -> str:
-    rollouts = _count(training.num_rollouts, "rollout")
+    rollouts = counted(training.num_rollouts, "rollout")
     if training.num_graded == 0:
         return (
             f"none of {rollouts} has a grade; hillclimb trajectories RUN says why, hillclimb probe"
@@ -147,7 +149,3 @@ def _by_evaluations(evaluation: EvalFigures) -> Conclusion:
                 sentence=f"saturated: {figures}; harder tasks would show more",
             )
     return Conclusion(word=ConclusionWord.FLAT, sentence=f"flat: {figures}")
-
-
-def _count(number: int, unit: str) -> str:
-    return f"{number} {unit}{'' if number == 1 else 's'}"

@@ -24,6 +24,15 @@ PSEUDO_TASKS, PSEUDO_UP_TO = 0.75, 5.0
 the sum from which none are added; linear in between."""
 
 
+def points_text(change: float | None, digits: int = 1) -> str:
+    """Return a change of a share in percentage points as `+3.2` or `-0.4`; a dash for none.
+
+    The minus is a hyphen in every medium, the web's pages included: what is copied from them is
+    read as a number. Adding zero takes the sign off a negative zero.
+    """
+    return "–" if change is None else f"{round(100 * change, digits) + 0.0:+.{digits}f}"
+
+
 def interval(values: Sequence[float], *, max_trials: float) -> tuple[float, float]:
     """95 % interval of the mean of per-task values in [0, 1]; (0, 1) for no values.
 

@@ -35,6 +35,8 @@ class StopSignal:
         self._defers = False
         self._is_due = False
         """A signal came while `defers` held it back."""
+        self._is_interrupted = False
+        """A signal came within `interrupts`."""
         self.is_superseded = False
 
     def listen(self, *, is_supervised: bool = False) -> None:
@@ -55,6 +57,8 @@ class StopSignal:
         A start imports libraries and waits for workers: without this, a stop would wait for its
         end. The loop gets the signal as well, so a library that swallows the exception only delays
         the stop to the next `check`. Only the first signal raises: it must not cut a clean-up off.
+        What fails after it fails because of the stop: a library may raise another exception from
+        ours, and a signal to the whole group ends the start's other processes.
 
         Raises:
             StopRequested: a stop was requested before the block, or in it.
@@ -63,9 +67,15 @@ class StopSignal:
         if not self._listens:
             yield
             return
+        self._is_interrupted = False
         previous = {number: signal.signal(number, self._interrupt) for number in _SIGNALS}
         try:
             yield
+        except Exception as failure:
+            if self._is_interrupted and not isinstance(failure, StopRequested):
+                _log.info("the start failed as it was stopped: %s", failure)
+                raise StopRequested from failure
+            raise
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -137,6 +147,7 @@ class StopSignal:
             await asyncio.gather(working, requested, return_exceptions=True)
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_interrupted = True
         for number in _SIGNALS:
             signal.signal(number, lambda *_: None)
         if self._defers:

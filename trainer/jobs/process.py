@@ -217,7 +217,8 @@ async def _train(
                 last_trainer_seq=journal.last_seq,
             )
     except StopRequested:
-        message = f"stopped on request after step {progress.step}"
+        when = f"after step {progress.step}" if progress.work else "while it started"
+        message = f"stopped on request {when}"
         return _End(reason=ReasonCode.RUNNER_STOPPED, message=message, exit_code=0)
     except AttemptSuperseded as error:
         return _failed(error, EXIT_SUPERSEDED)

@@ -67,12 +67,6 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
-def points(change: float | None) -> str:
-    """Return a change of a share in percentage points, or a dash."""
-    # Adding zero takes the sign off a negative one.
-    return "–" if change is None else f"{round(100 * change, 1) + 0.0:+.1f}"
-
-
 def p_value(value: float | None) -> str:
     """Return a p-value with three decimals, or a dash."""
     if value is None:

@@ -14,7 +14,6 @@ from api.admission.experiments.markdown import (
     inline,
     p_value,
     percent,
-    points,
     quoted,
     table,
     value_cell,
@@ -22,6 +21,7 @@ from api.admission.experiments.markdown import (
 from api.admission.experiments.request import ExperimentText
 from api.admission.experiments.results import build_results
 from api.tables.studies.experiments import Experiment
+from hillclimb.stats.intervals import points_text
 
 Json = dict[str, Any]
 GAINED = ("IMPROVED",)
@@ -200,9 +200,9 @@ def _change_cells(change: Json | None) -> tuple[str, str, str]:
     if change is None or change["value"] is None:
         return "–", "–", "–"
     paired = change["paired"] or {}
-    span = f"{points(change['low'])} to {points(change['high'])}"
+    span = f"{points_text(change['low'])} to {points_text(change['high'])}"
     status = paired.get("verdict", "–").upper()
-    return f"{points(change['value'])} ({span})", p_value(paired.get("p_adjusted")), status
+    return f"{points_text(change['value'])} ({span})", p_value(paired.get("p_adjusted")), status
 
 
 def _words(text: ExperimentText) -> Iterator[str]:
@@ -260,7 +260,7 @@ def _figure(reading: Json) -> str:
 def _number(reading: Json, value: float) -> str:
     is_rate = "/pass_at_" in reading["sentence"]
     if reading["is_change"]:
-        return points(value) if is_rate else f"{value:+.3g}"
+        return points_text(value) if is_rate else f"{value:+.3g}"
     return f"{100 * value:.1f}" if is_rate else f"{value:.3g}"
 
 

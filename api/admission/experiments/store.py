@@ -24,6 +24,7 @@ from api.admission.experiments.request import (
 )
 from api.runs.store import get_run, keep_runs
 from api.tables import Run
+from api.tables.access import audit
 from api.tables.access.identity import Principal
 from api.tables.ids import new_id
 from api.tables.studies.campaigns import CampaignCell
@@ -75,6 +76,8 @@ def create(
             f"There is an experiment {spec.key!r} already: edit it, or choose another key."
         )
     experiment = session.get_one(Experiment, experiment_id)
+    audit.note_created(experiment)
+    audit.name_target(experiment.key)
     if spec.baseline is not None:
         add_run(session, experiment, AddedRun(run_id=spec.baseline, role=BASELINE))
     return experiment

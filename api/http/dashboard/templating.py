@@ -7,6 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from hillclimb.stats.intervals import points_text
+
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 
@@ -17,6 +19,7 @@ _templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_templates.filters["points"] = points_text
 
 
 def render_page(name: str, **values: Any) -> str:  # noqa: ANN401 (templates take any value)

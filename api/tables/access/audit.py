@@ -91,6 +91,12 @@ def name_target(target: str) -> None:
         draft.target = target
 
 
+def note_created(row: Base) -> None:
+    """Note a row that a statement stored, as an insert that may meet another row: no flush does."""
+    if (draft := _draft.get()) is not None:
+        _note(draft, _change("created", row))
+
+
 def collect(session: Session, *_: object) -> None:
     """Note what a flush is about to write, as a listener of `before_flush`."""
     draft = _draft.get()
@@ -102,13 +108,16 @@ def collect(session: Session, *_: object) -> None:
     for action, row in changed:
         if row.__tablename__ in IGNORED:
             continue
-        draft.has_written = True
-        change = _change(action, row)
-        if (earlier := _same_row(draft, change)) is not None:
-            earlier["before"] = change["before"] | earlier["before"]
-            earlier["after"] |= change["after"]
-        elif len(draft.changes) < MAX_CHANGES:
-            draft.changes.append(change)
+        _note(draft, _change(action, row))
+
+
+def _note(draft: AuditDraft, change: dict[str, Any]) -> None:
+    draft.has_written = True
+    if (earlier := _same_row(draft, change)) is not None:
+        earlier["before"] = change["before"] | earlier["before"]
+        earlier["after"] |= change["after"]
+    elif len(draft.changes) < MAX_CHANGES:
+        draft.changes.append(change)
 
 
 def _same_row(draft: AuditDraft, change: dict[str, Any]) -> dict[str, Any] | None:

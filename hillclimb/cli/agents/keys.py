@@ -38,7 +38,13 @@ def create(*, name: str, num_runs: int, usd: float, hours: float, as_json: bool)
 
 
 @agent_key.command("list")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=50,
+    show_default=True,
+    help="Most rows to print.",
+)
 @command
 def list_keys(*, limit: int, as_json: bool) -> None:
     """List agent keys with what they used, newest first."""

@@ -14,6 +14,7 @@ from hillclimb.cli.terminal.console import minute, print_json, print_table, prin
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.client.client import Client
+from hillclimb.client.resources.references import require_env
 from hillclimb.client.spec_file import assign
 from hillclimb.protocol.payloads.datasets.versions import VersionSummary
 
@@ -71,7 +72,13 @@ def create(*, name: str, source: str, as_json: bool, **choices: Any) -> None:
 
 
 @datasets.command("list")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    help="Most rows to print.",
+)
 @click.option("--cursor", help="Cursor of the next page.")
 @command
 def list_datasets(*, limit: int, cursor: str | None, as_json: bool) -> None:
@@ -174,7 +181,13 @@ def diff(*, before: str, after: str, as_json: bool) -> None:
 @click.option("--env", metavar="ENV", help="Only this environment.")
 @click.option("--split", type=click.Choice(["train", "eval", "excluded"]), help="Only this split.")
 @click.option("--search", metavar="TEXT", help="Only keys that contain this text.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    help="Most rows to print.",
+)
 @click.option("--cursor", help="Cursor of the next page.")
 @click.option("--key", help="Print the task with this key in full.")
 @command
@@ -191,11 +204,14 @@ def rows(*, version: str, key: str | None, as_json: bool, **filters: Any) -> Non
             print_json(client.datasets.task(name, key, number))
             return
         page = client.datasets.tasks(name, number, **filters)
+        if not page.data and (env := filters["env"]) is not None:
+            require_env(env, client.datasets.version(name, number).envs, version)
     if as_json:
         print_json(page)
         return
     lines = [(task.key, task.env_key, task.split, _short(task.prompt)) for task in page.data]
-    print_table(table(["task", "env", "split", "prompt"], lines))
+    columns = ["task", "env", "split", "prompt"]
+    print_table(table(columns, lines), empty=f"no tasks fit: hillclimb datasets rows {version}")
     if page.has_more:
         print_text(f"more: add --cursor {page.next_cursor}", style="dim")
 

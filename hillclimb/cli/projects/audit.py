@@ -11,6 +11,7 @@ from hillclimb.cli.terminal.console import minute, print_json, print_table, prin
 from hillclimb.protocol.payloads.projects.access import AuditPayload
 
 COLUMNS = ("time (UTC)", "who|", "route|", "target|", "changes|")
+WRITTEN = "in UTC: 2026-08-22 or 2026-08-22T15:04:05."
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
@@ -18,9 +19,15 @@ TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 @click.option("--actor", help="Such as key:ci or person:ADDRESS.")
 @click.option("--route", help="Part of method and path, such as DELETE or /v1/keys.")
 @click.option("--target", metavar="ID", help="Id of what was changed.")
-@click.option("--since", type=TIME, help="UTC.")
-@click.option("--until", type=TIME, help="UTC.")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option("--since", type=TIME, metavar="TIME", help=f"Only from then on, {WRITTEN}")
+@click.option("--until", type=TIME, metavar="TIME", help=f"Only until then, {WRITTEN}")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=50,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--before", metavar="ID", help="Only older records than this.")
 @command
 def audit(

@@ -77,7 +77,13 @@ def create(
 
 
 @keys.command("list")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=50,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--before", metavar="KEY", help="Only older ones than this.")
 @command
 def list_keys(*, limit: int, before: str | None, as_json: bool) -> None:

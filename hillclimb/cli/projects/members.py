@@ -19,7 +19,13 @@ def members() -> None:
 
 
 @members.command("list")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=50,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--after", metavar="ADDRESS", help="Only members behind this address.")
 @command
 def list_members(*, limit: int, after: str | None, as_json: bool) -> None:
@@ -37,7 +43,7 @@ def list_members(*, limit: int, after: str | None, as_json: bool) -> None:
 
 @members.command("set")
 @ADDRESS
-@click.option("--role", type=ROLES, required=True)
+@click.option("--role", type=ROLES, required=True, help="What the person may do.")
 @command
 def set_member(*, address: str, role: str, as_json: bool) -> None:
     """Invite the person of ADDRESS, or change the role; it holds from the next request on.

@@ -32,7 +32,13 @@ def create(*, name: str, as_json: bool) -> None:
 
 
 @projects.command("list")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=50,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--after", metavar="PROJECT", help="Only projects behind this id.")
 @command
 def list_projects(*, limit: int, after: str | None, as_json: bool) -> None:
@@ -71,10 +77,10 @@ def delete(*, project_id: str, yes: bool, as_json: bool) -> None:
 
 @projects.command("quotas")
 @click.argument("project_id", metavar="PROJECT")
-@click.option("--queued-runs", type=QUOTA)
-@click.option("--running-runs", type=QUOTA)
-@click.option("--submissions-per-hour", type=QUOTA)
-@click.option("--dataset-bytes", type=QUOTA)
+@click.option("--queued-runs", type=QUOTA, help="Most runs that wait.")
+@click.option("--running-runs", type=QUOTA, help="Most runs at work.")
+@click.option("--submissions-per-hour", type=QUOTA, help="Most new runs in an hour.")
+@click.option("--dataset-bytes", type=QUOTA, help="Most bytes of all its datasets.")
 @command
 def set_quotas(*, project_id: str, as_json: bool, **quotas: int | None) -> None:
     """Replace the quotas of PROJECT; one that is left out becomes the default."""

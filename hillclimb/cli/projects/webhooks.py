@@ -153,7 +153,13 @@ def test(*, webhook_id: str, as_json: bool) -> None:
 @webhooks.command()
 @ID
 @click.option("--before", type=click.IntRange(min=1), metavar="DELIVERY", help="Older ones.")
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=20,
+    show_default=True,
+    help="Most rows to print.",
+)
 @command
 def deliveries(*, webhook_id: str, before: int | None, limit: int, as_json: bool) -> None:
     """List deliveries of WEBHOOK, newest first, with the result of the last try."""

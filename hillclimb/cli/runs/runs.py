@@ -39,12 +39,18 @@ LEAST_ID_CHARS = 14
 
 
 @main.command()
-@click.option("--status", help="Only runs in this status.")
-@click.option("--kind", help="Only train, eval, probe, validate or preview.")
+@click.option("--status", help="Only runs in this status, such as running or failed.")
+@click.option("--kind", help="Only train, eval, probe, validate, preview or sft.")
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; repeatable."
 )
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    help="Most rows to print.",
+)
 @click.option("--cursor", help="Cursor of the next page.")
 @command
 def runs(
@@ -84,7 +90,7 @@ def print_runs(runs: Sequence[RunSummary]) -> None:
         )
         for run in runs
     ]
-    columns = ("run", "name~", "kind", "status", "pass@1 %>", "verdict", "age>", "took>")
+    columns = ("run", "name~", "kind", "status", "pass@1 %>", "verdict", "age>", "duration>")
     print_table(table(columns, rows))
 
 
@@ -118,7 +124,7 @@ def _verdict(result: ResultPayload | None) -> str:
 
 
 def _seconds(run: RunSummary) -> float | None:
-    """Return how long the run has been at work, waiting in the queue excluded."""
+    """Return the duration since the trainer first started: the time in the queue is not in it."""
     if run.started_at is None:
         return None
     return ((run.ended_at or datetime.now(UTC)) - run.started_at).total_seconds()

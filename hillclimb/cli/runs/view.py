@@ -58,11 +58,11 @@ def _waiting(view: RunView, now: datetime | None) -> list[RenderableType]:
     what = BEFORE_TRAINING.get(view.status)
     if what is None or now is None or view.since is None:
         return []
-    elapsed = max(0.0, (now - view.since).total_seconds())
+    since = max(0.0, (now - view.since).total_seconds())
     going_on = [name for name, each in view.startup.items() if each.since is not None]
     if view.status == "starting" and going_on:
         what = ", ".join(START_PHASES.get(name, name) for name in going_on)
-    line = Text(f"{duration(elapsed)}  {view.status}: {what}", style="cyan")
+    line = Text(f"{duration(since)}  {view.status}: {what}", style="cyan")
     times = start_line(_startup_s(view, now)) if view.status == "starting" else ""
     return [line, Text(times, style="dim")] if times else [line]
 

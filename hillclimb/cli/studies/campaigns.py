@@ -20,6 +20,7 @@ from hillclimb.protocol.payloads.studies.campaigns import (
     CellPayload,
     CellState,
 )
+from hillclimb.stats.intervals import points_text
 
 CELLS = ("cell>", "model", "dataset", "repeat>", "state", "run")
 RESULTS = ("model", "dataset", "decoding", "done>", "tasks>", "rate %>", "delta>", "p>", "verdict")
@@ -58,7 +59,13 @@ def create(
 
 
 @campaign.command("list")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--before", metavar="CAMPAIGN", help="Only older ones than this.")
 @command
 def list_campaigns(*, limit: int, before: str | None, as_json: bool) -> None:
@@ -155,9 +162,8 @@ def _result_row(result: CampaignResult, *, k: int) -> Sequence[object]:
     if against is not None:
         style = VERDICT_STYLE.get(against.verdict)
         word = against.verdict.upper()
-        delta = "–" if against.delta is None else f"{100 * against.delta:+.1f}"
         verdict = f"[{style}]{word}[/{style}]" if style else word
-        compared = (delta, p_value_text(against.p_adjusted), verdict)
+        compared = (points_text(against.delta), p_value_text(against.p_adjusted), verdict)
     return (
         result.model,
         result.dataset or "–",

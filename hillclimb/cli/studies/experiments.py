@@ -32,6 +32,7 @@ from hillclimb.protocol.payloads.studies.experiments import (
     ExperimentResults,
     WatchedPayload,
 )
+from hillclimb.stats.intervals import points_text
 
 ARMS = ("configuration", "step>", "seeds>", "pass@1 %>", "delta>", "p>", "verdict")
 RUNS = ("n>", "configuration", "seed>", "state", "run")
@@ -131,7 +132,13 @@ def edit(
 
 
 @experiment.command("list")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--before", metavar="KEY", help="Only older ones than this.")
 @command
 def list_experiments(*, limit: int, before: str | None, as_json: bool) -> None:
@@ -168,7 +175,8 @@ def show(*, key: str, decoding: str | None, as_json: bool) -> None:
 @experiment.command("add")
 @KEY
 @click.argument("run_id", metavar="RUN", type=RUN_REFERENCE)
-@click.option("--role", type=click.Choice(["baseline", "variant"]), default="variant")
+@click.option("--role", type=click.Choice(["baseline", "variant"]), default="variant",
+              show_default=True, help="What it is in the comparison.")  # fmt: skip
 @click.option("--arm", metavar="LABEL", help="Its configuration: runs of one arm are seeds of it.")
 @command
 def add(*, key: str, run_id: str, role: str, arm: str | None, as_json: bool) -> None:
@@ -199,7 +207,7 @@ def remove(*, key: str, run: str, as_json: bool) -> None:
 )
 @click.option("--seeds", metavar="S1,S2", default="0", show_default=True, help="schedule.seed.")
 @click.option("--arm", metavar="LABEL", help="Label of the configuration.")
-@click.option("--role", type=click.Choice(["baseline", "variant"]))
+@click.option("--role", type=click.Choice(["baseline", "variant"]), help="Role of the new runs.")
 @click.option(
     "--retry", is_flag=True, help="Launch again what failed, was cancelled or was refused."
 )
@@ -373,7 +381,7 @@ def _arm_row(arm: ArmResult) -> Sequence[object]:
         verdict = change.paired.verdict
         style = VERDICT_STYLE.get(verdict)
         label = f"[{style}]{verdict.upper()}[/{style}]" if style else verdict.upper()
-        compared = (f"{100 * change.value:+.1f}", p_value_text(change.paired.p_adjusted), label)
+        compared = (points_text(change.value), p_value_text(change.paired.p_adjusted), label)
     share = "–" if rate.value is None else f"{100 * rate.value:.1f}"
     interval = f"{share} ({100 * rate.low:.0f}–{100 * rate.high:.0f})"
     return (_cut(arm.arm), arm.last.step, rate.num_runs, interval, *compared)
@@ -391,7 +399,7 @@ def _reading(watched: WatchedPayload) -> str:
 def _figure(watched: WatchedPayload, value: float) -> str:
     if "/pass_at_" not in watched.sentence:
         return f"{value:+.4g}" if watched.is_change else f"{value:.4g}"
-    return f"{100 * value:+.1f} points" if watched.is_change else percent(value)
+    return f"{points_text(value)} points" if watched.is_change else percent(value)
 
 
 def _styled(state: CellState) -> str:

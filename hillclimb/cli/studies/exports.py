@@ -122,7 +122,7 @@ def tracking(*, run_id: str, target: Path, force: bool, as_json: bool) -> None:
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--env", type=ENV_REFERENCE, help="Only this environment.")
 @click.option("--step", type=click.IntRange(min=0), help="Only this step.")
-@click.option("--split", type=click.Choice(["train", "eval"]))
+@click.option("--split", type=click.Choice(["train", "eval"]), help="Only this split.")
 @click.option("--decoding", metavar="NAME", help="train, or the name of an eval decoding.")
 @command
 def rollouts(*, run_id: str, file: Path, as_json: bool, **filters: Any) -> None:

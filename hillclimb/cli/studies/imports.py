@@ -77,7 +77,8 @@ def as_name(text: str) -> str:
 @click.option("--decoding", metavar="NAME", help="Of the metrics eval/...; default: greedy.")
 @click.option("--temperature", type=FiniteRange(min=0, max=5), help="Default: 0, SkyRL's default.")
 @click.option("--model", metavar="NAME", help="Name of the model that it trained.")
-@click.option("--base-url", metavar="URL", envvar="WANDB_BASE_URL", default=ADDRESS)
+@click.option("--base-url", metavar="URL", envvar="WANDB_BASE_URL", default=ADDRESS,
+              show_default=True, help="Address of the W&B server.")  # fmt: skip
 @command
 def wandb(*, source: str, name: str | None, base_url: str, as_json: bool, **options: Any) -> None:
     """Import the history of a W&B run: metrics alone, as there are no outcomes in it.

@@ -40,10 +40,10 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command with the filters of lists."""
     for option in (
         click.option("--env", help="Only issues of this environment."),
-        click.option("--severity", type=SEVERITIES),
+        click.option("--severity", type=SEVERITIES, help="Only issues this severe."),
         click.option(
             "--state", type=click.Choice(["open", "closed", "all"]), default="all",
-            show_default=True,
+            show_default=True, help="Only issues that are open, or closed.",
         ),
     ):  # fmt: skip
         function = option(function)
@@ -53,7 +53,7 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
 def words(*, is_new: bool) -> Decorator:
     """Return a decorator with the options that say what an issue is."""
     options = (
-        click.option("--severity", type=SEVERITIES, required=is_new),
+        click.option("--severity", type=SEVERITIES, required=is_new, help="How bad it is."),
         click.option(
             "--baseline", metavar="RUN@STEP", type=RUN_AT_STEP, required=is_new,
             help="The evaluation before.",
@@ -95,7 +95,13 @@ def create(
 
 @issue.command("list")
 @filters
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="Most rows to print.",
+)
 @click.option("--before", metavar="ISSUE", help="Only older ones than this.")
 @command
 def list_issues(
@@ -132,7 +138,7 @@ def show(*, issue_id: str, as_json: bool) -> None:
 
 @issue.command("change")
 @ID
-@click.option("--title")
+@click.option("--title", help="Another title.")
 @words(is_new=False)
 @command
 def change(*, issue_id: str, env: str | None, as_json: bool, **body: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from hillclimb.cli.terminal.foreign_text import (
     visible,
     visible_lines,
 )
+from hillclimb.client.connection import KEY
 from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.base import Payload
 
@@ -26,6 +28,7 @@ out = PlainConsole(highlight=False, emoji=False)
 err = PlainConsole(stderr=True, highlight=False, emoji=False)
 """Without emoji: `s-1:train:0`, and other text of others, is printed as it is."""
 
+NOT_AUTHENTICATED = 401
 MAX_TABLE_WIDTH = 400
 LEAST_CHARS = 8
 """Width down to which a column is cut or folded."""
@@ -77,6 +80,15 @@ def print_error(error: Exception, *, as_json: bool) -> None:
     sentences = error.sentences() if isinstance(error, ApiProblem) else [str(error)]
     for sentence in sentences:
         err.print("[red]error:[/red]", escape(sentence), soft_wrap=True)
+    if isinstance(error, ApiProblem) and error.status == NOT_AUTHENTICATED:
+        err.print(_other_key(), soft_wrap=True)
+
+
+def _other_key() -> str:
+    """Return where the refused key came from, and how to use another one."""
+    if os.environ.get(KEY, "").strip():
+        return f"it is the key in {KEY}: set it to another one, or unset it"
+    return "sign in with another key: hillclimb login"
 
 
 def print_table(grid: Table, *, stderr: bool = False, empty: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Options that take an environment: the shell completes its key."""
+"""Options that take an environment: the shell completes its key, and a misspelt one is refused."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ from collections.abc import Iterator
 import click
 from click.shell_completion import CompletionItem
 
-from hillclimb.cli.terminal.run_reference import RunReference
+from hillclimb.cli.terminal.run_reference import PartOfRun, RunReference
 from hillclimb.client.client import Client
 from hillclimb.client.connection import find_connection
 from hillclimb.client.errors import HillclimbError
-from hillclimb.client.resources.references import split_step
+from hillclimb.client.resources.references import require_env, split_step
 from hillclimb.spec.run import MINIFLEET_ENV_KEYS
 
 
-class EnvReference(click.ParamType):
+class EnvReference(PartOfRun):
     """The key of an environment; of a command about a run, one of that run's."""
 
     name = "env"
+
+    def require(self, client: Client, run_id: str, text: str) -> None:
+        """Refuse an environment that the run does not have.
+
+        Raises:
+            EnvUnknown: the sentence names those of the run.
+        """
+        require_env(text, client.run(run_id).spec["data"]["env_keys"], run_id)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -7,6 +7,7 @@ from enum import IntEnum
 from hillclimb.client.errors import (
     ApiProblem,
     ApiUnreachable,
+    EnvUnknown,
     LadderRefused,
     NoCheckpoint,
     NotConfigured,
@@ -32,7 +33,7 @@ class Exit(IntEnum):
     """The service refused the request: invalid spec, wrong state, missing permission. Or an
     acceptance cannot begin: a key, a setting or a GPU is missing."""
     NOT_FOUND = 7
-    """The run, checkpoint or rollout does not exist, or was deleted."""
+    """The run, checkpoint, rollout or environment does not exist, or was deleted."""
     RUN_PAUSED = 8
     """The watched run is paused until a user resumes it."""
     NOTHING_LEARNED = 9
@@ -55,7 +56,7 @@ def exit_for(error: Exception) -> Exit:
         return Exit.NOT_FOUND if error.status in (404, 410) else Exit.REFUSED
     if isinstance(error, LadderRefused):
         return Exit.REFUSED
-    if isinstance(error, NoCheckpoint | RunUnknown):
+    if isinstance(error, NoCheckpoint | RunUnknown | EnvUnknown):
         return Exit.NOT_FOUND
     if isinstance(error, ApiUnreachable | NotConfigured):
         return Exit.UNREACHABLE

@@ -19,6 +19,8 @@ class LazyGroup(SuggestingGroup):
     group_class: type[click.Group] = SuggestingGroup
     modules: Mapping[str, tuple[str, ...]] = {}
     """Names of modules by command."""
+    sections: Mapping[str, str] = {}
+    """Titles of the help's sections by the folder of a command's first module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, imported or not."""
@@ -28,6 +30,12 @@ class LazyGroup(SuggestingGroup):
         """Return a command after its modules are imported; None if there is none of the name."""
         self._load(cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in sections."""
+        for folder, title in self.sections.items():
+            names = [name for name, modules in self.modules.items() if f".{folder}." in modules[0]]
+            self.write_commands(ctx, formatter, title, sorted(names))
 
     def load_all(self) -> None:
         """Import the modules of all commands."""

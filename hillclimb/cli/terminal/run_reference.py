@@ -1,9 +1,12 @@
-"""Arguments that take a RUN: an id, the beginning of one, a name, or `@last`."""
+"""Arguments that take a RUN: an id, the beginning of one, a name, or `@last`.
+
+And options whose values a run has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,6 +17,7 @@ from hillclimb.client.errors import HillclimbError
 from hillclimb.client.resources.references import LAST, split_step
 
 NUM_COMPLETIONS = 50
+K = TypeVar("K", bound=click.ParamType)
 
 
 class RunReference(click.ParamType):
@@ -50,6 +54,18 @@ class RunReference(click.ParamType):
         return [item for item in items if item.value.startswith(incomplete)]
 
 
+class PartOfRun(click.ParamType):
+    """A value that the command's RUN has, or does not: `resolve_runs` asks."""
+
+    def require(self, client: Client, run_id: str, text: str) -> None:
+        """Refuse a value that the run does not have.
+
+        Raises:
+            HillclimbError: a sentence that names what there is.
+        """
+        raise NotImplementedError
+
+
 RUN_REFERENCE = RunReference()
 RUN_AT_STEP = RunReference(at_step=True)
 
@@ -58,9 +74,10 @@ def resolve_runs(values: MutableMapping[str, Any], connect: Callable[[], Client]
     """Replace the references among the values of the command that runs by ids.
 
     Raises:
-        HillclimbError: a run is not found, or the service does not respond.
+        HillclimbError: a run is not found or lacks a part of it that is named, or the service does
+            not respond.
     """
-    named = [(name, kind) for name, kind in _references() if values.get(name) is not None]
+    named = _named(RunReference, values)
     if not named:
         return
     with connect() as client:
@@ -71,10 +88,17 @@ def resolve_runs(values: MutableMapping[str, Any], connect: Callable[[], Client]
                 if isinstance(value, tuple)
                 else kind.resolved(client, value)
             )
+            for part, part_kind in _named(PartOfRun, values):
+                part_kind.require(client, values[name], values[part])
 
 
-def _references() -> Iterator[tuple[str, RunReference]]:
+def _named(kind: type[K], values: Mapping[str, Any]) -> list[tuple[str, K]]:
+    """Return the parameters of that kind that have a value."""
     context = click.get_current_context(silent=True)
-    for parameter in context.command.params if context else ():
-        if isinstance(parameter.type, RunReference) and parameter.name is not None:
-            yield parameter.name, parameter.type
+    return [
+        (parameter.name, parameter.type)
+        for parameter in (context.command.params if context else ())
+        if isinstance(parameter.type, kind)
+        and parameter.name is not None
+        and values.get(parameter.name) is not None
+    ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from hillclimb.client.errors import RunAmbiguous, RunUnknown
+from hillclimb.client.errors import EnvUnknown, RunAmbiguous, RunUnknown
 from hillclimb.protocol.payloads.runs import RunList, RunSummary
 from hillclimb.spec.training.model import RUN, checkpoint_source
 
@@ -61,6 +61,19 @@ def find_run(list_runs: ListRuns, reference: str) -> str:
     more = ["and more"] if len(candidates) > MAX_CANDIDATES else []
     head = f"several runs are {reference!r}, newest first:"
     raise RunAmbiguous("\n  ".join([head, *lines, *more]))
+
+
+def require_env(env: str, known: Collection[str], owner: str) -> None:
+    """Refuse an environment that its owner, a run or dataset, does not have.
+
+    Raises:
+        EnvUnknown: the sentence names a similar one and all that there are.
+    """
+    if env in known:
+        return
+    close = difflib.get_close_matches(env, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    raise EnvUnknown(f"{owner} has no environment {env!r}{hint} It has {', '.join(known)}")
 
 
 def with_run_source(find: Callable[[str], str], spec: Mapping[str, Any]) -> dict[str, Any]:

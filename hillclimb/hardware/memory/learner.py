@@ -16,6 +16,7 @@ from hillclimb.hardware.memory.engine import MAX_CHUNK_BYTES
 from hillclimb.hardware.memory.linear import linear_bytes_per_token
 from hillclimb.hardware.memory.mlp import mlp_bytes_per_token, mlp_gradient_bytes_per_token
 from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.spec.backend.counts import counted
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.learner import LearnerSpec
 
@@ -98,8 +99,8 @@ class LearnerMemory:
             Term(
                 f"weights, gradients and Adam's two moments, {stored}",
                 size * per_rank,
-                f"{size:g} B x {count(self.num_trained)} trained parameters / {self.num_ranks}"
-                " ranks",
+                f"{size:g} B x {count(self.num_trained)} trained parameters"
+                f" / {counted(self.num_ranks, 'rank')}",
             )
         ]
         if self.learner.lora is not None:
@@ -133,7 +134,8 @@ class LearnerMemory:
         if first is None:
             return ()
         per_rank = self.num_trained / self.num_ranks
-        how = f"4 B x {count(self.num_trained)} trained parameters / {self.num_ranks} ranks"
+        ranks = counted(self.num_ranks, "rank")
+        how = f"4 B x {count(self.num_trained)} trained parameters / {ranks}"
         return (Term("weights, float32", 4 * per_rank, how), *others)
 
     def _phase(self, name: str, *passing: Term) -> Phase:
@@ -147,7 +149,7 @@ class LearnerMemory:
 
     def _frozen(self, what: str) -> Term:
         size, number = self.dtype_bytes, self.shape.num_parameters
-        how = f"{size} B x {count(number)} parameters / {self.num_ranks} ranks"
+        how = f"{size} B x {count(number)} parameters / {counted(self.num_ranks, 'rank')}"
         return Term(what, size * number / self.num_ranks, how)
 
     @property
@@ -331,7 +333,8 @@ class LearnerMemory:
         # torch's accounting has the gathered weights freed before; on an H100 they were still there
         # (torch 2.11: 12 B per parameter of one rank beside its states, benchmarks/gpu).
         per_parameter = (size if self.on_gpu else 0) + size + 4
-        how = f"{per_parameter} B x {count(number)} parameters, and 4 B of them / {self.num_ranks}"
+        ranks = counted(self.num_ranks, "rank")
+        how = f"{per_parameter} B x {count(number)} parameters, and 4 B of them / {ranks}"
         added = per_parameter * number + 4 * number / self.num_ranks
         return (Term("gradients and their float32 copies", added, how),)
 

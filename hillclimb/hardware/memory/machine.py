@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count, gib
 from hillclimb.hardware.memory.learner import LearnerMemory
+from hillclimb.spec.backend.counts import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,10 @@ class MachineMemory:
             + self.rollout_workers * each.rollout_worker
         )
         how = (
-            f"{self.engines} engines x {each.engine:g} GiB + {self.ranks} ranks x {each.rank:g} GiB"
-            f" + {self.rollout_workers} rollout workers x {each.rollout_worker:g} GiB, assumed"
+            f"{counted(self.engines, 'engine')} x {each.engine:g} GiB"
+            f" + {counted(self.ranks, 'rank')} x {each.rank:g} GiB"
+            f" + {counted(self.rollout_workers, 'rollout worker')} x {each.rollout_worker:g} GiB,"
+            " assumed"
         )
         return (
             Term("system", each.system * GIB, "assumed"),
@@ -116,7 +119,8 @@ class MachineMemory:
         if not self.kv_offload_gib:
             return ()
         offloaded = self.engines * self.kv_offload_gib
-        how = f"{self.engines} engines x {self.kv_offload_gib} GiB (engine.kv_offload_gib)"
+        each = f"{self.kv_offload_gib} GiB (engine.kv_offload_gib)"
+        how = f"{counted(self.engines, 'engine')} x {each}"
         return (Term("evicted parts of the caches", offloaded * GIB, how),)
 
     def _in_turns(self) -> tuple[Term, ...]:
@@ -129,7 +133,7 @@ class MachineMemory:
             how = f"{size:g} B x {count(learner.num_trained)} trained parameters x {share:g}"
             terms.append(Term("Adam's moments, parked", size * learner.num_trained * share, how))
         if self.sleeping_weights_bytes:
-            how = f"{self.engines} engines x {gib(self.sleeping_weights_bytes)}"
+            how = f"{counted(self.engines, 'engine')} x {gib(self.sleeping_weights_bytes)}"
             number = self.engines * self.sleeping_weights_bytes
             terms.append(Term("weights of sleeping engines", number, how))
         return tuple(terms)
@@ -150,7 +154,7 @@ class MachineMemory:
         stay.
         """
         number = self.learner.shape.largest_tensor
-        how = f"{self.ranks} ranks x 4 B x {count(number)} parameters"
+        how = f"{counted(self.ranks, 'rank')} x 4 B x {count(number)} parameters"
         return Term("the largest tensor, whole, in float32", self.ranks * 4 * number, how)
 
     def _passing_file(self) -> tuple[Term, ...]:
@@ -176,5 +180,6 @@ class MachineMemory:
         """Return the copies of master weights and moments of all ranks in `dcp.async_save`."""
         trained, ranks = self.learner.num_trained, self.learner.num_ranks
         share, size = self.ranks / ranks, 4 + self.learner.moment_bytes
-        how = f"{size:g} B x {count(trained)} trained parameters x {self.ranks} of {ranks} ranks"
+        shares = f"{self.ranks} of {counted(ranks, 'rank')}"
+        how = f"{size:g} B x {count(trained)} trained parameters x {shares}"
         return Term("copies of the learner's state", size * trained * share, how)

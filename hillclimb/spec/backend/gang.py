@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hillclimb.spec.backend.counts import counted, either
 from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
 from hillclimb.spec.training.engine import EngineSpec
 from hillclimb.spec.training.placement import PlacementSpec
@@ -45,9 +46,10 @@ def why_engines_split(candidate: CandidateSpec, num_nodes: int, engine: EngineSp
     if candidate.gpus == 0 or engines <= capacity:
         return None
     return (
-        f"engine.data_parallel_size is {engines}, and {num_nodes} x {candidate.label} have room for"
-        f" {capacity} engines of engine.tensor_parallel_size {size}, each on one node: lower one of"
-        " them or raise backend.skypilot.num_nodes"
+        f"engine.data_parallel_size is {engines}, and {num_nodes} x {candidate.label}"
+        f" {either(num_nodes, 'has', 'have')} room for {counted(capacity, 'engine')} of"
+        f" engine.tensor_parallel_size {size}, each on one node: lower one of them or raise"
+        " backend.skypilot.num_nodes"
     )
 
 
@@ -75,8 +77,9 @@ def why_not_on(
         sizes += f" and placement.learner_ranks {placement.learner_ranks}"
     if needed > available:
         return (
-            f"{sizes} need {needed} GPUs, and {num_nodes} x {candidate.label} have {available}:"
-            " lower one of them or raise backend.skypilot.num_nodes"
+            f"{sizes} need {needed} GPUs, and {num_nodes} x {candidate.label}"
+            f" {either(num_nodes, 'has', 'have')} {available}: lower one of them or raise"
+            " backend.skypilot.num_nodes"
         )
     if engine.tensor_parallel_size > candidate.gpus:
         return (

@@ -51,6 +51,15 @@ VALUE_FORMS: Mapping[str, str] = {
 """By the type of pydantic's error, whose own words repeat themselves and not the value."""
 
 
+BOUNDS: Mapping[str, str] = {
+    "greater_than": "a number greater than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "a number less than {lt}",
+    "less_than_equal": "{le} or less",
+}
+"""By the type of pydantic's error, with the bound that its context has."""
+
+
 def written_form(pattern: str) -> str | None:
     """Return what a text with this pattern looks like, in words; None if nobody wrote them down."""
     return WRITTEN_FORMS.get(pattern)

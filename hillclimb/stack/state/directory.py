@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,9 +11,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from hillclimb.stack.errors import StackRunning
+from hillclimb.stack.errors import StackRunning, StateUnusable
 from hillclimb.stack.state.records import StackRecord
 
+HOME, STATE_DIR = "HILLCLIMB_HOME", "HILLCLIMB_STATE_DIR"
 FOLDER = ".hillclimb"
 PROJECT_MARKS = (FOLDER, "pyproject.toml", ".git")
 
@@ -26,11 +28,40 @@ def project_root(start: Path) -> Path:
 
 
 def find_state_directory(environment: Mapping[str, str], cwd: Path) -> Path:
-    """Return $HILLCLIMB_STATE_DIR, else `.hillclimb` in $HILLCLIMB_HOME or the project of `cwd`."""
-    if explicit := environment.get("HILLCLIMB_STATE_DIR"):
-        return (cwd / explicit).resolve()
-    home = environment.get("HILLCLIMB_HOME")
-    return (cwd / home if home else project_root(cwd)).resolve() / FOLDER
+    """Return $HILLCLIMB_STATE_DIR, else `.hillclimb` in $HILLCLIMB_HOME or the project of `cwd`.
+
+    Raises:
+        StateUnusable: no directory can be there, or this user may not open it.
+    """
+    if explicit := environment.get(STATE_DIR):
+        path, variable = (cwd / explicit).resolve(), STATE_DIR
+    else:
+        home = environment.get(HOME)
+        path, variable = (cwd / home if home else project_root(cwd)).resolve() / FOLDER, HOME
+    why = _why_unusable(path)
+    if why is not None:
+        raise StateUnusable(f"{path} cannot be the state directory: {why}. {_remedy(variable)}")
+    return path
+
+
+def _why_unusable(path: Path) -> str | None:
+    """Return why a directory that is there, or its nearest parent, cannot be used."""
+    for each in (path, *path.parents):
+        try:
+            is_directory = stat.S_ISDIR(each.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            return f"{each}: {error.strerror}"
+        if not is_directory:
+            return f"{each} is not a directory"
+        needed = os.R_OK | os.X_OK if each == path else os.X_OK
+        return None if os.access(each, needed) else f"you may not open {each}"
+    return None
+
+
+def _remedy(variable: str) -> str:
+    return f"Set {variable} to a directory that you may write to."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +89,19 @@ class StateDirectory:
         return self.path / "ready" / service
 
     def create(self) -> None:
-        """Create the directory and its folders with mode 0700."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.chmod(0o700)
-        for folder in ("logs", "ready", "runs", "blobs", "beat"):
-            (self.path / folder).mkdir(mode=0o700, exist_ok=True)
+        """Create the directory and its folders with mode 0700.
+
+        Raises:
+            StateUnusable: it cannot be created, or is another user's.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            for folder in ("logs", "ready", "runs", "blobs", "beat"):
+                (self.path / folder).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            why = f"{self.path} cannot be made the state directory: {error.strerror}."
+            raise StateUnusable(f"{why} {_remedy(HOME)}") from error
 
     def read(self) -> StackRecord:
         """Return the record; an empty one if there is none or it is invalid."""

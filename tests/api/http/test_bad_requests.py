@@ -22,8 +22,11 @@ __all__ = ["blobs", "served", "story", "story_url"]
         ("/v1/runs?foo=1", "query foo: no parameter has this name; there are limit, cursor"),
         ("/v1/runs?stat=failed", "did you mean 'status'?"),
         ("/v1/runs/run_1/metrics?name=x", "did you mean 'names'?"),
-        ("/v1/runs?status=sucess", "query status.0: Input should be 'queued'"),
-        ("/v1/runs?status=sucess", "did you mean 'succeeded'?"),
+        (
+            "/v1/runs?status=sucess",
+            "unknown status 'sucess'; did you mean 'succeeded'? There are queued, provisioning,",
+        ),
+        ("/v1/runs?kind=xyz", "unknown kind 'xyz'. There are train, eval, probe,"),
     ],
 )
 def test_a_misspelt_query_is_refused_with_what_was_meant(

@@ -42,7 +42,7 @@ def test_a_starting_run_says_what_the_trainer_does_and_what_it_has_done(
     story.push(run_id, story.starting(run_id, "weights"), story.starting(run_id, "engines"))
     text = page_of(served, run_id, tmp_path)
     assert "The trainer loads the weights, starts the engines. Done: ray 3.2 s." in text
-    assert re.search(r"Elapsed \d+:", text), "the start counts"
+    assert re.search(r"Duration \d+:", text), "the start counts"
 
 
 def test_a_started_run_keeps_the_times_of_its_start(

@@ -23,7 +23,7 @@ import pytest
 from hillclimb.stack.control import status
 from hillclimb.stack.options import CODE_ROOT
 from hillclimb.stack.system.ports import is_free
-from tests.conformance.service import ENDED, TRAINER_PYTHON, Service, running_service
+from tests.conformance.service import ENDED, Service, running_service
 from tests.e2e.chaos.cells import Phase, RunKind
 from tests.e2e.chaos.environments import KEY, EnvironmentServer
 from tests.e2e.chaos.invariants import Reference
@@ -136,7 +136,7 @@ def a_round(
     before = set(left_in_memory())
     try:
         environments.start()
-        with running_service(state, variables, trainer_python=own_trainer(folder)) as service:
+        with running_service(state, variables) as service:
             service.patience_s = PATIENCE_S
             this = Round(service, environments, number, strains=found)
             ports = status(service.options.state_dir).ports
@@ -167,14 +167,6 @@ def undisturbed(this: Round) -> Reference:
     stage.until_status("succeeded")
     this.close(stage)
     return Reference.of(stage)
-
-
-def own_trainer(folder: Path) -> Path:
-    """An interpreter whose trainer is that of this checkout, whichever its environment is for."""
-    script = folder / "trainer-python"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH={CODE_ROOT} exec {TRAINER_PYTHON} "$@"\n')
-    script.chmod(0o755)
-    return script
 
 
 def left_in_memory() -> list[Path]:

@@ -59,7 +59,8 @@ def test_plan_fills_in_defaults_and_creates_nothing(hc: Invoke, spec_file: str) 
     ("assignment", "sentence"),
     [
         ("optimizer.learning_rat=1", "unknown key 'optimizer/learning_rat'"),
-        ("optimizer.lr=-1", "/optimizer/lr: Input should be greater than 0"),
+        ("optimizer.foo=1", "unknown key 'optimizer/foo'; there are "),
+        ("optimizer.lr=-1", "/optimizer/lr: -1 cannot be used: write a number greater than 0"),
         ("data.env_keys=[nowhere]", "unknown environment 'nowhere'"),
         ("rollout.top_p=1", "rollout/top_p is not available in this version"),
     ],
@@ -95,6 +96,7 @@ def test_no_service_is_a_sentence_and_its_own_code(monkeypatch: pytest.MonkeyPat
     assert result.exit_code == Exit.UNREACHABLE
     assert "does not respond" in result.stderr
     assert "start it with `hillclimb up`" in result.stderr
+    assert "Errno" not in result.stderr
 
 
 def test_cancel_ends_a_queued_run_and_watch_says_so(hc: Invoke, spec_file: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -302,6 +303,15 @@ def test_evicted_parts_of_the_caches_are_in_main_memory() -> None:
     assert without.memory_gib is not None
     assert held.memory_gib - without.memory_gib == pytest.approx(3 * 64)
     assert any("3 engines x 64 GiB (engine.kv_offload_gib)" in line for line in held.lines)
+
+
+def test_one_of_something_is_no_several() -> None:
+    single = {"engine": OFFLOAD | {"data_parallel_size": 1}, "placement": {"learner_ranks": 1}}
+    found = estimate(qwen3_8b(**single), candidate(), 1)
+    text = "\n".join(found.lines)
+    assert "learner, 1 rank, most during" in text
+    assert "1 engine x 64 GiB (engine.kv_offload_gib)" in text
+    assert re.findall(r"\b1 (?:engines|ranks|rollout workers|GPUs|nodes)\b", text) == []
 
 
 def test_a_machine_without_a_gpu_has_no_such_cache() -> None:

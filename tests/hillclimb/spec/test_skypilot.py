@@ -87,7 +87,7 @@ def test_an_environment_from_nowhere_is_refused(install: dict[str, str], sentenc
     [
         (
             {"engine": {"data_parallel_size": 8}, "placement": {"learner_ranks": 4}},
-            "need 12 GPUs, and 1 x H100:8 on lambda have 8",
+            "need 12 GPUs, and 1 x H100:8 on lambda has 8",
         ),
         (
             {

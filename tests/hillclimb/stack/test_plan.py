@@ -1,5 +1,6 @@
 """From the user's choices to ports, keys and the services' environment."""
 
+import os
 import socket
 import stat
 import sys
@@ -14,8 +15,10 @@ import pytest
 
 from api.settings import Settings
 from api.tables.database import BESIDE_POOL, LARGEST_POOL
+from hillclimb.client.connection import find_connection
+from hillclimb.client.errors import NotConfigured
 from hillclimb.stack import plan as plans
-from hillclimb.stack.errors import StackError
+from hillclimb.stack.errors import StackError, StateUnusable
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.plan import make_plan
 from hillclimb.stack.servers.probes import http_ready, log_says
@@ -50,6 +53,32 @@ def test_the_state_directory_is_the_project_of_the_working_directory(tmp_path: P
     assert find_state_directory(home, project) == tmp_path.resolve() / ".hillclimb"
     explicit = home | {"HILLCLIMB_STATE_DIR": "here"}
     assert find_state_directory(explicit, project) == project / "here"
+
+
+def test_a_home_that_cannot_be_used_is_named_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path.resolve() / "file"
+    file.touch()
+    with pytest.raises(StateUnusable) as refused:
+        find_state_directory({"HILLCLIMB_HOME": str(file)}, tmp_path)
+    assert str(refused.value) == (
+        f"{file}/.hillclimb cannot be the state directory: {file} is not a directory."
+        " Set HILLCLIMB_HOME to a directory that you may write to."
+    )
+    with pytest.raises(StateUnusable, match="Set HILLCLIMB_STATE_DIR to"):
+        find_state_directory({"HILLCLIMB_STATE_DIR": str(file)}, tmp_path)
+    with pytest.raises(NotConfigured, match="Set HILLCLIMB_HOME to"):
+        find_connection(tmp_path, {"HILLCLIMB_HOME": str(file)})
+
+
+def test_a_home_that_may_not_be_read_or_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = find_state_directory({"HILLCLIMB_HOME": "/proc/nowhere"}, tmp_path)
+    with pytest.raises(StateUnusable, match=f"^{nowhere} cannot be made .* Set HILLCLIMB_HOME to"):
+        StateDirectory(nowhere).create()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may open anything
+    with pytest.raises(StateUnusable, match=r"you may not open /.* Set HILLCLIMB_HOME to"):
+        find_state_directory({"HILLCLIMB_HOME": str(tmp_path)}, tmp_path)
 
 
 def test_options_survive_the_way_through_the_environment(tmp_path: Path) -> None:

@@ -5,8 +5,23 @@ from itertools import product
 
 import pytest
 
-from hillclimb.stats.intervals import exact_low, independent_trials, interval, wilson
+from hillclimb.stats.intervals import (
+    exact_low,
+    independent_trials,
+    interval,
+    points_text,
+    wilson,
+)
 from hillclimb.stats.pass_rate import pass_at_k
+
+
+@pytest.mark.parametrize(
+    ("change", "text"), [(0.032, "+3.2"), (-0.004, "-0.4"), (-0.0001, "+0.0"), (None, "–")]
+)
+def test_a_change_is_written_in_points_with_a_minus_that_can_be_read_as_a_number(
+    change: float | None, text: str
+) -> None:
+    assert points_text(change) == text
 
 
 def test_rollouts_of_one_task_that_agree_do_not_narrow_the_interval() -> None:

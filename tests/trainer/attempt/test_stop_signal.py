@@ -6,7 +6,7 @@ import time
 import pytest
 
 from trainer.attempt.stop_signal import StopRequested, StopSignal
-from trainer.errors import AttemptSuperseded
+from trainer.errors import AttemptSuperseded, PlacementError
 
 
 async def forever(cancelled: list[str]) -> None:
@@ -87,6 +87,40 @@ def start_that_is_stopped_while_it_writes(stop: StopSignal, done: list[str]) -> 
             time.sleep(0.05)
             done.append("written")
         done.append("went on")
+
+
+def start_whose_library_fails_when_it_is_stopped(stop: StopSignal) -> None:
+    """As `ray.init` does: it raises an error of its own from the interruption."""
+    with stop.interrupts():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(20.0)
+        except StopRequested as stopped:
+            raise PlacementError("Ray at this machine: AssertionError") from stopped
+
+
+async def test_a_start_that_fails_because_it_is_stopped_was_stopped() -> None:
+    stop = StopSignal()
+    stop.listen(is_supervised=True)
+    try:
+        with pytest.raises(StopRequested) as stopped:
+            start_whose_library_fails_when_it_is_stopped(stop)
+        assert isinstance(stopped.value.__cause__, PlacementError)
+    finally:
+        await asyncio.sleep(0.01)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+async def test_a_start_that_fails_by_itself_has_failed() -> None:
+    stop = StopSignal()
+    stop.listen()
+    try:
+        with pytest.raises(PlacementError), stop.interrupts():
+            raise PlacementError("no cluster answers")
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
 
 
 async def test_what_is_written_at_a_start_is_written_whole_before_the_stop() -> None:

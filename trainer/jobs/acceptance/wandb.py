@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import tempfile
 import time
 import uuid
@@ -26,7 +27,10 @@ METRIC = "accept/step"
 READ_S = 60.0
 """How long the server may take until it returns what was logged."""
 ANSWER_S = 10.0
-LATE = f"check that this machine reaches W&B (proxy, firewall), and {WANDB_URL}"
+LATE = (
+    "check that this machine reaches W&B (proxy, firewall), and the address in"
+    f" {WANDB_URL} (unset: W&B's own)"
+)
 IN_TROUBLE = "try again later: the server is in trouble"
 OTHER_SERVER = f"correct {WANDB_URL}: what answers there has not W&B's API"
 WRONG_KEY = f"set {API_KEY} to a key of this server, and {WANDB_URL} to the key's server"
@@ -74,13 +78,18 @@ class WandbLadder:
             except httpx.TimeoutException as late:
                 raise CheckFailed(f"{self._url} did not answer in {ANSWER_S:g} s", LATE) from late
             except httpx.HTTPError as error:
-                raise CheckFailed(f"{self._url}: {error}", LATE) from error
+                why = f"{self._url} cannot be reached: {_why_unreachable(error)}"
+                raise CheckFailed(why, LATE) from error
 
         return AcceptanceCheck(name=name, act=explained, limit_s=limit_s, late=LATE)
 
     async def _ask_who(self) -> str:
         if not self._key:
             raise CheckFailed("there is no key", f"set {API_KEY} in this environment")
+        if not self._url.startswith(("http://", "https://")):
+            raise CheckFailed(
+                f"{WANDB_URL} is {self._url!r}", "write it as https://HOST or http://HOST:PORT"
+            )
         if not is_private(self._url):
             raise CheckFailed(
                 f"the key would travel in the clear to {self._url}", f"set {WANDB_URL} to https://…"
@@ -157,9 +166,23 @@ class WandbLadder:
         if not isinstance(answer, dict):
             raise CheckFailed(f"{status} without an object of JSON", OTHER_SERVER)
         errors = answer.get("errors")
-        if errors or not response.is_success:
+        if not errors and not response.is_success:
+            raise CheckFailed(status, OTHER_SERVER)
+        if errors:
             raise CheckFailed(f"{status}: {str(errors)[:200]}", WRONG_KEY)
         return dict(answer.get("data") or {})
+
+
+def _why_unreachable(error: BaseException) -> str:
+    """Return in words why a request got no answer: what httpx says may be a bare errno."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            return "no such host is known"
+        if isinstance(cause, ConnectionRefusedError):
+            return "nothing listens there"
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
 
 
 def _log_steps(plan: TrackingPlan) -> str | None:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
+from hillclimb.spec.backend.counts import counted
+
 NO_CUDA = 3
 JOIN_S = 120.0
 NUM_ELEMENTS = 16 * 1024 * 1024
@@ -104,7 +106,7 @@ def _sum_up(rank: int, ranks: int, port: int, backend: str) -> None:
     dist.destroy_process_group()
     if rank == 0:
         gb_s = values.nbytes * (ROUNDS - 1) / seconds / 1e9
-        print(f"all-reduce of 64 MiB over {ranks} ranks by {backend}: {gb_s:.1f} GB/s")  # noqa: T201
+        print(f"all-reduce of 64 MiB over {counted(ranks, 'rank')} by {backend}: {gb_s:.1f} GB/s")  # noqa: T201
 
 
 if __name__ == "__main__":

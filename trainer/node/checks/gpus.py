@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from hillclimb.spec.backend.counts import counted, either
+
 FIELDS = "index,uuid,name,memory.used,temperature.gpu,ecc.errors.uncorrected.volatile.total"
 ANSWER_S = 30.0
 """`nvidia-smi` takes seconds for eight GPUs, and never returns where one hangs."""
@@ -58,7 +60,8 @@ def list_gpus(environ: Mapping[str, str]) -> tuple[Gpu, ...]:
 def gpu_faults(gpus: tuple[Gpu, ...], num_rented: int) -> Iterator[str]:
     """Yield a sentence for each fault."""
     if len(gpus) < num_rented:
-        yield f"nvidia-smi lists {len(gpus)} GPUs, and {num_rented} are rented"
+        are = either(num_rented, "is", "are")
+        yield f"nvidia-smi lists {counted(len(gpus), 'GPU')}, and {num_rented} {are} rented"
     for gpu in gpus:
         if gpu.num_uncorrected:
             yield f"{gpu.label} has {gpu.num_uncorrected:g} uncorrected memory errors"
@@ -71,7 +74,7 @@ def describe_gpus(gpus: tuple[Gpu, ...]) -> Iterator[str]:
     warm = [gpu.temperature for gpu in gpus if gpu.temperature is not None]
     heat = f", {min(warm):g} to {max(warm):g} °C" if warm else ""
     if gpus:
-        yield f"{len(gpus)} GPUs ({gpus[0].name}){heat}"
+        yield f"{counted(len(gpus), 'GPU')} ({gpus[0].name}){heat}"
 
 
 def _parse(line: str) -> Gpu:

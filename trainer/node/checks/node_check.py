@@ -21,6 +21,7 @@ from typing import Annotated
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
+from hillclimb.spec.backend.counts import counted, either
 from trainer.node.checks.allreduce import NO_CUDA
 from trainer.node.checks.gpus import SmiError, describe_gpus, gpu_faults, list_gpus
 
@@ -134,7 +135,8 @@ def _gpus(num_rented: int) -> tuple[list[str], list[str]]:
     try:
         gpus = list_gpus(environ)
     except SmiError as error:
-        return [f"{num_rented} GPUs are rented: {error}"], []
+        are = either(num_rented, "is", "are")
+        return [f"{counted(num_rented, 'GPU')} {are} rented: {error}"], []
     unfit, remarks = list(gpu_faults(gpus, num_rented)), list(describe_gpus(gpus))
     if not unfit:
         problem, remark = _all_reduce(num_rented)
@@ -154,7 +156,10 @@ def _all_reduce(ranks: int) -> tuple[str | None, str | None]:
             command, capture_output=True, text=True, check=False, timeout=ALL_REDUCE_S
         )
     except subprocess.TimeoutExpired:
-        return f"an all-reduce over {ranks} GPUs did not end within {ALL_REDUCE_S:g} s", None
+        return (
+            f"an all-reduce over {counted(ranks, 'GPU')} did not end within {ALL_REDUCE_S:g} s",
+            None,
+        )
     if done.returncode == NO_CUDA:
         if FAKE_GPUS_VARIABLE in os.environ:
             return (
@@ -168,7 +173,7 @@ def _all_reduce(ranks: int) -> tuple[str | None, str | None]:
         )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
-        return f"an all-reduce over {ranks} GPUs failed: {reason[-300:]}", None
+        return f"an all-reduce over {counted(ranks, 'GPU')} failed: {reason[-300:]}", None
     return None, done.stdout.strip()
 
 

@@ -28,6 +28,7 @@ from ray.util.placement_group import (
 )
 
 from hillclimb.process.network.addresses import OWN_MACHINE, PRIVATE_HOSTS
+from hillclimb.spec.backend.counts import counted
 from trainer.attempt.scratch import scratch_path
 from trainer.errors import PlacementError
 
@@ -221,4 +222,5 @@ def _sum(bundles: list[Bundle]) -> dict[str, float]:
 
 
 def _resources_text(resources: Mapping[str, float]) -> str:
-    return f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs"
+    cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
+    return f"{counted(cpus, 'CPU')} and {counted(gpus, 'GPU')}"

@@ -21,6 +21,7 @@ from hillclimb.hardware.presets.presets import Preset, presets
 from hillclimb.protocol.payloads.hardware import CandidatePayload, HardwarePayload, RangePayload
 from hillclimb.protocol.payloads.runs import PlanPayload
 from hillclimb.protocol.spec_problems import SpecProblem
+from hillclimb.spec.backend.counts import counted
 
 View = Literal["form", "text"]
 Contents = dict[str, Any]
@@ -194,14 +195,10 @@ def _dotted(pointer: str) -> str:
 def _status(checked: SpecCheck) -> str:
     if checked.plan is None:
         number = len(checked.problems)
-        return f"{_count(number, 'mistake')}: this cannot be submitted yet."
+        return f"{counted(number, 'mistake')}: this cannot be submitted yet."
     plan = checked.plan
-    warnings = _count(len(plan.warnings), "warning") if plan.warnings else "no warnings"
+    warnings = counted(len(plan.warnings), "warning") if plan.warnings else "no warnings"
     return f"Valid, with {warnings}. {_cost(plan)} {_queue(plan)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _cost(plan: PlanPayload) -> str:

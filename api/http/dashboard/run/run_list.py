@@ -50,7 +50,9 @@ def _row(run: Run, headline: Headline | None, *, now: datetime) -> dict[str, Any
 
 
 def _duration(run: Run, now: datetime) -> str:
-    """Return the time from submission to the end, or until now."""
-    seconds = max(0, int(((run.ended_at or now) - run.created_at).total_seconds()))
+    """Return the time from the first start of its trainer to the end, or until now, as the CLI."""
+    if run.started_at is None:
+        return "–"
+    seconds = max(0, int(((run.ended_at or now) - run.started_at).total_seconds()))
     hours, minutes = seconds // 3600, seconds // 60 % 60
     return f"{hours}:{minutes:02d}:{seconds % 60:02d}" if hours else f"{minutes}:{seconds % 60:02d}"

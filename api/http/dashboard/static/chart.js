@@ -20,6 +20,13 @@ export function html(tag, attributes = {}, ...children) {
 export const percent = (value, digits = 1) =>
   value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)}\u00a0%`;
 
+// A change in percentage points, as `points_text` writes it: the minus is a hyphen.
+export const pointsText = (change) => {
+  if (change === null || change === undefined) return "–";
+  const rounded = (100 * change).toFixed(1);
+  return rounded === "-0.0" ? "+0.0" : change < 0 ? rounded : `+${rounded}`;
+};
+
 // series: [{name, color, points: [{x, y, low?, high?}], thin?, dots?}], shares in [0, 1]
 export function lineChart(host, { series, xMax, hint }) {
   const drawn = series.filter((one) => one.points.length);

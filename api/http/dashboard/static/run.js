@@ -1,6 +1,6 @@
 // The run page: starts from the server's state, then applies every event of the stream.
 
-import { html, intervalBar, lineChart, percent, sparkline } from "/static/chart.js";
+import { html, intervalBar, lineChart, percent, pointsText, sparkline } from "/static/chart.js";
 import { EVENT_TYPES, apply, early, hasEnded, newModel, startLine } from "/static/fold.js";
 
 const state = JSON.parse(document.getElementById("state").textContent);
@@ -80,7 +80,7 @@ function drawClock() {
   const end = model.endedAt ? Date.parse(model.endedAt) : Date.now();
   // The start counts: it is what one waits for.
   const start = model.claimedAt ?? model.startedAt;
-  at("elapsed").textContent = start ? duration((end - Date.parse(start)) / 1000) : "–";
+  at("duration").textContent = start ? duration((end - Date.parse(start)) / 1000) : "–";
   if (!takesSteps) return;
   const isCounting = model.eta !== null && model.eta !== undefined && !hasEnded(model);
   at("eta").textContent = isCounting ? duration(model.eta - (Date.now() - model.etaAt) / 1000) : "–";
@@ -139,14 +139,14 @@ function drawRow(row, key, series, failures, training) {
   const cell = (name) => row.querySelector(`[data-cell=${name}]`);
   const before = series.length > 1 ? series[0].pass_at_1 : null;
   const now = series.at(-1)?.pass_at_1 ?? null;
-  const change = series.length > 1 && before !== null && now !== null ? 100 * (now - before) : null;
+  const change = series.length > 1 && before !== null && now !== null ? now - before : null;
   cell("before").textContent = percent(before);
   cell("now").replaceChildren(failures && now !== null && now < 1
     ? html("a", { href: failures, title: "show the rollouts that failed" }, percent(now)) : percent(now));
   const atN = series.at(-1)?.pass_at_n;
   cell("at-n").textContent = percent(atN?.value ?? null);
   cell("at-n").title = atN ? `95 % interval ${percent(atN.low)} to ${percent(atN.high)}${series.length > 1 ? `, before ${percent(series[0].pass_at_n?.value ?? null)}` : ""}` : "";
-  cell("change").textContent = change === null ? "–" : `${change > 0 ? "+" : change < 0 ? "−" : "±"}${Math.abs(change).toFixed(1)}`;
+  cell("change").textContent = pointsText(change);
   cell("change").className = `num ${change > 0 ? "up" : change < 0 ? "down" : ""}`;
   cell("n").textContent = series.at(-1)?.n ?? "–";
   const rate = series.at(-1);

@@ -27,6 +27,7 @@ from hillclimb.cli.terminal.finite import FiniteRange
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import HillclimbError
+from hillclimb.client.resources.references import require_env
 from hillclimb.client.spec_file import read_spec
 from hillclimb.protocol.payloads.results.prompts import (
     EnvPromptsPayload,
@@ -81,7 +82,8 @@ def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_js
     metavar="KEY",
     help="Print the prompt of this task; repeatable.",
 )
-@click.option("--tasks-per-env", default=1, show_default=True, type=click.IntRange(0, 100))
+@click.option("--tasks-per-env", default=1, show_default=True, type=click.IntRange(0, 100),
+              help="Prompts to print of each environment.")  # fmt: skip
 @click.option(
     "--wait",
     "wait_s",
@@ -101,6 +103,8 @@ def preview(
     env, tasks = options["env"], options["tasks"]
     spec = preview_spec(read_spec(spec_file, assignments), tasks, options["tasks_per_env"])
     with connect() as client:
+        if env is not None:
+            require_env(env, client.plan(spec).spec["data"]["env_keys"], str(spec_file))
         run = client.submit(spec)
         _await_end(client, run.id, wait_s)
         report = client.prompts(run.id, env=env)

@@ -38,7 +38,8 @@ FIGURES = ("turns", "tool_calls", "tool_errors", "repeated_calls", "tokens_of_pa
 @click.argument("a", metavar="A[@STEP]", type=RUN_AT_STEP)
 @click.argument("b", metavar="B[@STEP]", type=RUN_AT_STEP)
 @click.option("-k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k.")
-@click.option("--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True)
+@click.option("--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True,
+              help="Version of the rule of verdicts.")  # fmt: skip
 @click.option(
     "--at", type=click.Choice(get_args(Amount)),
     help="At equal amounts: the last evaluation of each at or below the smaller total.",

@@ -23,7 +23,8 @@ COLUMNS = ("environment", "n>", "printed", "p>", "verdict")
     "--max-tasks", type=click.IntRange(1, 300), default=30, show_default=True,
     help="Most tasks of a row that names no number.",
 )  # fmt: skip
-@click.option("--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True)
+@click.option("--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True,
+              help="Version of the rule of verdicts.")  # fmt: skip
 @command
 def judge(*, file: IO[bytes], max_tasks: int, rule: str, as_json: bool) -> None:
     """Judge the first Markdown table of pass rates in FILE (`-`: standard input).

@@ -15,6 +15,7 @@ from hillclimb.protocol.payloads.results.reports import (
     ReportPayload,
     Span,
 )
+from hillclimb.stats.intervals import points_text
 
 VERDICT_STYLE = {
     "improved": "green",
@@ -102,7 +103,7 @@ def print_breakdown(
             each.n,
             rate_with_interval(each.before, each.before_interval),
             rate_with_interval(each.after, each.after_interval),
-            _points(each.delta),
+            points_text(each.delta),
             *cells[key],
         ]
         for key, each in rows.items()
@@ -157,7 +158,7 @@ def _print_power(report: ReportPayload, decoding: str, overall: ComparisonPayloa
     unclear = {k: c for k, c in samples.items() if c.verdict in ("flat", "inconclusive")}
     if unclear:
         gains = (
-            f"{key} {'none' if c.detectable is None else f'{100 * c.detectable:+.0f}'}"
+            f"{key} {'none' if c.detectable is None else points_text(c.detectable, 0)}"
             for key, c in unclear.items()
         )
         out.print(f"smallest gain shown (points, power 0.8): {', '.join(gains)}", style="dim")
@@ -186,14 +187,10 @@ def comparison_row(name: str, comparison: ComparisonPayload) -> list[object]:
         comparison.n,
         rate_with_interval(comparison.before, comparison.before_interval),
         rate_with_interval(comparison.after, comparison.after_interval),
-        _points(comparison.delta),
+        points_text(comparison.delta),
         p_value_text(p_value),
         f"[{style}]{verdict}[/{style}]" if style else verdict,
     ]
-
-
-def _points(delta: float | None) -> str:
-    return "–" if delta is None else f"{100 * delta:+.1f}"
 
 
 def rate_with_interval(rate: float | None, interval: Span) -> str:

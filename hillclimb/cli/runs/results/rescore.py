@@ -33,7 +33,8 @@ PRESENT = "present"
     help="Search the rollouts for failure patterns again, by the service's present detectors.",
 )  # fmt: skip
 @click.option("--step", type=click.IntRange(min=0), help="Only rollouts of this step.")
-@click.option("--split", type=click.Choice(["eval", "train"]), default="eval", show_default=True)
+@click.option("--split", type=click.Choice(["eval", "train"]), default="eval", show_default=True,
+              help="Rollouts of evaluations, or of training.")  # fmt: skip
 @command
 def rescore(  # noqa: PLR0913 (one per option)
     *,

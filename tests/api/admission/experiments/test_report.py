@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from api.admission.experiments.markdown import cell, code, inline, points, quoted
+from api.admission.experiments.markdown import cell, code, inline, quoted
+from hillclimb.stats.intervals import points_text
 from tests.api.admission.experiments.conftest import BASE, Call, submit, train
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
@@ -164,6 +165,6 @@ def test_cells_keep_their_pipes_and_are_bounded() -> None:
 
 
 def test_a_change_of_nothing_has_no_minus() -> None:
-    assert [points(each) for each in (-0.0, -0.0004, 0.0, -0.057, None)] == [
+    assert [points_text(each) for each in (-0.0, -0.0004, 0.0, -0.057, None)] == [
         *("+0.0", "+0.0", "+0.0", "-5.7", "–")
     ]

@@ -46,6 +46,21 @@ async def test_a_submitted_run_and_its_cancellation_are_recorded_once_each(cast:
     assert (again["target"], again["changes"]) == (run["id"], [])
 
 
+async def test_an_experiment_is_recorded_under_its_key_when_it_is_made_and_edited(
+    cast: Cast,
+) -> None:
+    member, spec = cast.of("member"), {"key": "v0.1", "title": "Longer answers"}
+    made = await member("POST", "/v1/experiments", json=spec)
+    assert made.status_code == 201, made.text
+    await member("PATCH", "/v1/experiments/v0.1", json={"title": "Shorter answers"})
+    edited, created = await records(cast)
+    assert (created["target"], edited["target"]) == ("v0.1", "v0.1")
+    (change,) = created["changes"]  # type: ignore[misc]
+    assert (change["table"], change["action"]) == ("experiments", "created")
+    assert change["after"] == {"key": "v0.1", "parent_id": None}
+    assert len(await records(cast, target="v0.1")) == 2
+
+
 async def test_reads_refusals_and_repetitions_are_not_recorded(cast: Cast) -> None:
     member = cast.of("member")
     await member("GET", "/v1/runs")

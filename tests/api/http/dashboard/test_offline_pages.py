@@ -21,6 +21,12 @@ REGION = re.compile(r'<div class="wide" tabindex="0" role="region" aria-label="[
 PATHS = [each for each in sorted(TEMPLATES.rglob("*.html")) if TABLE.search(each.read_text())]
 
 
+def test_pages_and_scripts_have_the_minus_of_the_terminal() -> None:
+    """`hillclimb.stats.intervals.points_text` decides it; of two kinds one cannot be searched."""
+    own = [*TEMPLATES.rglob("*.html"), *(HERE / "static").glob("*.js")]
+    assert [each.name for each in own if "\N{MINUS SIGN}" in each.read_text()] == []
+
+
 def test_the_reference_has_every_operation_and_no_address_of_another_site(served: Served) -> None:
     with served.browser() as browser:
         page = browser.get("/docs")

@@ -30,6 +30,20 @@ def names_in(page: httpx.Response) -> list[str]:
     return re.findall(r"<strong>([^<]+)</strong></a>", page.text)
 
 
+def test_the_duration_of_a_run_is_counted_from_its_start_and_not_from_its_submission(
+    story: Story, browser: httpx.Client
+) -> None:
+    story.running(spec("trains"))
+    story.submit(spec("waits"))
+    page = browser.get("/").text
+    assert ">Duration</th>" in page
+    rows = dict(
+        re.findall(r'<strong>(trains|waits)</strong>.*?<td class="num">([–\d:]+)</td>', page, re.S)
+    )
+    assert rows["waits"] == "–"
+    assert re.fullmatch(r"\d+(:\d\d)+", rows["trains"])
+
+
 def of_kind(name: str, kind: str) -> RunSpec:
     return RunSpec.model_validate(spec(name).model_dump(mode="json") | {"kind": kind})
 

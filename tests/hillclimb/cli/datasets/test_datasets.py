@@ -46,6 +46,8 @@ def test_a_dataset_is_made_looked_at_and_compared(hc: Invoke, file: Path, tmp_pa
     assert "fleet@1 → fleet@2: 0 added, 70 removed" in compared.stdout
     shown = hc("datasets", "rows", "fleet", "--split", "eval", "--limit", "2")
     assert "more: add --cursor" in shown.stdout
+    misspelt = hc("datasets", "rows", "fleet@1", "--env", "bookng")
+    assert "fleet@1 has no environment 'bookng'; did you mean 'booking'? It" in misspelt.stderr
     pulled = from_json(hc("datasets", "pull", "fleet@1", str(tmp_path / "here"), "--json"))
     first = json.loads(gzip.decompress(Path(pulled["files"][0]).read_bytes()).splitlines()[0])
     assert first["key"] == "booking-000"

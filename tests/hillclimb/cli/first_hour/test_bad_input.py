@@ -50,6 +50,15 @@ def test_a_key_that_no_request_can_carry_is_not_printed(
         assert "SECRET" not in result.output + result.stderr
 
 
+def test_a_key_that_is_refused_is_named_by_where_it_came_from(
+    hc: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HILLCLIMB_API_KEY", "hc_of_another_service")
+    refused = hc("runs")
+    assert refused.exit_code == Exit.REFUSED
+    assert "error: The API key is not valid.\nit is the key in HILLCLIMB_API_KEY" in refused.stderr
+
+
 def test_an_address_with_https_of_a_service_without_it_names_the_other(
     hc: Invoke, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,3 +186,26 @@ def test_a_misspelt_environment_and_a_missing_title_say_what_to_write(hc: Invoke
     assert (refused.exit_code, "did you mean 'booking'?" in refused.stderr) == (Exit.USAGE, True)
     refused = hc("experiment", "create", "v1")
     assert (refused.exit_code, "--title TEXT" in refused.stderr) == (Exit.USAGE, True)
+
+
+def test_a_misspelt_status_says_first_what_is_wrong_then_what_there_is(hc: Invoke) -> None:
+    refused = hc("runs", "--status", "sucess")
+    assert refused.exit_code == Exit.REFUSED
+    assert refused.stderr.startswith("error: unknown status 'sucess'; did you mean 'succeeded'?")
+    assert "There are queued, " in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["trajectories RUN", "logs RUN", "prompts RUN", "signal RUN", "patterns RUN", "preview SPEC"],
+)
+def test_an_environment_that_the_run_does_not_have_is_refused_with_those_that_it_has(
+    hc: Invoke, story: Story, spec_file: Path, words: str
+) -> None:
+    run_id = story.submit()
+    named = [{"RUN": run_id, "SPEC": str(spec_file)}.get(word, word) for word in words.split()]
+    refused = hc(*named, "--env", "bookng")
+    assert refused.exit_code == Exit.NOT_FOUND
+    owner = named[-1]
+    assert f"{owner} has no environment 'bookng'; did you mean 'booking'? It has" in refused.stderr
+    assert len(from_json(hc("runs", "--json"))["data"]) == 1, "a preview is not submitted"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 
 import click
+from click.testing import CliRunner
 
 import hillclimb.cli
-from hillclimb.cli.commands import MODULES, complete
+from hillclimb.cli.commands import MODULES, SECTIONS, complete
 
 
 def registered() -> dict[str, set[str]]:
@@ -34,6 +37,34 @@ def _modules_of(command: click.Command) -> list[str]:
 
 def test_every_command_of_every_module_is_in_the_table() -> None:
     assert registered() == {name: set(modules) for name, modules in MODULES.items()}
+
+
+def test_the_help_has_each_command_once_in_a_section_with_a_whole_sentence() -> None:
+    help_text = CliRunner().invoke(complete(), ["--help"], terminal_width=80).output
+    commands = re.findall(r"^  ([a-z]+(?:-[a-z]+)?) +[A-Z]", help_text, re.M)
+    assert sorted(commands) == sorted(MODULES)
+    assert re.findall(r"^([A-Z].+):$", help_text, re.M)[1:] == list(SECTIONS.values())
+    assert "...\n" not in help_text.partition("Options:")[2]
+    assert "A RUN is an id" in help_text
+
+
+def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    for below, each in command.commands.items():
+        yield from leaves(each, f"{name} {below}")
+
+
+def test_every_command_and_option_says_what_it_is_for() -> None:
+    silent = [
+        f"{name} {parameter.opts[-1]}"
+        for name, command in leaves(complete(), "hillclimb")
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.help
+    ]
+    assert silent == []
+    assert [name for name, command in leaves(complete(), "hillclimb") if not command.help] == []
 
 
 def test_a_command_of_the_service_imports_neither_servers_nor_other_commands() -> None:

@@ -59,6 +59,7 @@ async def climbed(url: str, key: str = KEY) -> tuple[CheckObservation, ...]:
         (400, {"errors": ["no such key"]}, "set WANDB_API_KEY"),
         (502, {"errors": ["bad gateway"]}, "the server is in trouble"),
         (404, [], "correct WANDB_BASE_URL"),
+        (404, {"detail": "Not Found"}, "correct WANDB_BASE_URL"),
     ],
 )
 async def test_a_refused_key_is_the_first_thing_that_is_said(
@@ -69,6 +70,30 @@ async def test_a_refused_key_is_the_first_thing_that_is_said(
     assert (only.name, only.passed) == ("key", False)
     assert remedy in only.remedy
     assert KEY not in only.seen + only.remedy
+
+
+@pytest.mark.parametrize(
+    ("url", "seen", "remedy"),
+    [
+        (
+            "https://nosuch.invalid",
+            "https://nosuch.invalid cannot be reached: no such host is known",
+            "and the address in WANDB_BASE_URL",
+        ),
+        (
+            "http://127.0.0.1:9",
+            "http://127.0.0.1:9 cannot be reached: nothing listens there",
+            "that this machine reaches W&B (proxy, firewall)",
+        ),
+        ("127.0.0.1:9", "WANDB_BASE_URL is '127.0.0.1:9'", "write it as https://HOST or"),
+    ],
+)
+async def test_an_address_without_a_server_is_named_with_what_to_check(
+    url: str, seen: str, remedy: str
+) -> None:
+    (only,) = await climbed(url)
+    assert (only.name, only.passed, only.seen) == ("key", False, seen)
+    assert remedy in only.remedy
 
 
 async def test_why_the_key_may_start_no_run_is_said(

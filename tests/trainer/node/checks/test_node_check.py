@@ -75,7 +75,7 @@ def test_gpus_that_are_well_are_told_with_their_temperature(
 @pytest.mark.parametrize(
     ("says", "code", "sentence"),
     [
-        ("0, GPU-a, H100, 4, 31, 0\n", 0, "nvidia-smi lists 1 GPUs, and 2 are rented"),
+        ("0, GPU-a, H100, 4, 31, 0\n", 0, "nvidia-smi lists 1 GPU, and 2 are rented"),
         (FIT.replace("31, 0", "31, 3"), 0, "GPU 0 (H100) has 3 uncorrected memory errors"),
         (FIT.replace("600", "40960"), 0, "GPU 1 (H100) has 40.0 GiB in use by other processes"),
         ("No devices were found\n", 6, "nvidia-smi failed with 6: complaint"),

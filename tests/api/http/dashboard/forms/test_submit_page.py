@@ -77,7 +77,7 @@ def test_the_run_equals_the_one_that_the_api_makes(browser: httpx.Client, served
         ({"spec.optimizer.lr": "fast"}, "optimizer.lr", "write a number"),
         ({"spec.data.env_keys": "bookng"}, "", "booking"),
         ({"spec.name": "-"}, "name", "cannot be used"),
-        ({"spec.learner.lora.rank": "0"}, "learner.lora.rank", "greater than or equal to 1"),
+        ({"spec.learner.lora.rank": "0"}, "learner.lora.rank", "write 1 or more"),
         ({"spec.data.dataset": "nowhere@1"}, "data.dataset", "There is no dataset"),
     ],
 )
