@@ -23,7 +23,7 @@ from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.scheduling import queue
-from api.scheduling.capacity import quotas
+from api.scheduling.capacity.arrivals import Arrival, arrive
 from api.tables import Run
 from api.tables.access.secrets.store import require_secrets
 from api.tables.ids import new_id
@@ -61,6 +61,14 @@ class Plan:
     """Dotted keys that the defaults of the project or the operator set."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """A run that was stored, and what it found."""
+
+    run: Run
+    arrival: Arrival
+
+
 def submit(
     session: Session,
     spec: RunSpec,
@@ -70,7 +78,22 @@ def submit(
     now: datetime,
     is_resumed: bool = False,
 ) -> Run:
-    """Store a queued run and its first events.
+    """Store a queued run and its first events; raises what `submit_to_queue` does."""
+    return submit_to_queue(
+        session, spec, project_id=project_id, actor=actor, now=now, is_resumed=is_resumed
+    ).run
+
+
+def submit_to_queue(
+    session: Session,
+    spec: RunSpec,
+    *,
+    project_id: str,
+    actor: str,
+    now: datetime,
+    is_resumed: bool = False,
+) -> Submitted:
+    """Store a queued run and its first events, and return it with what it found.
 
     For a resumed run, exclusions of its environments since the first submission are only warnings.
 
@@ -93,7 +116,7 @@ def submit(
     _check_lineage(session, spec, project_id)
     spec = with_evidence(session, spec)
     spec = resolve_warm_start(session, spec, project_id)
-    quotas.refuse_submission(session, project_id, now=now)
+    arrival = arrive(session, project_id, now=now)
     require_secrets(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
     resolution = resolve_dataset(
@@ -111,7 +134,7 @@ def submit(
     warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
     drafts = _warning_events(warnings, resolution, checked, at=now)
     append(session, run, [_created(run, is_resumed=is_resumed), *drafts])
-    return run
+    return Submitted(run=run, arrival=arrival)
 
 
 def _queued(spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run:
