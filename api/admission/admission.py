@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.orm import Session
 
 from api.admission import submit as submission
-from api.admission.defaults import with_defaults
+from api.admission.defaults import Given, given_for, with_defaults
 from api.admission.lineage.fork import ForkRequest, forked_spec
 from api.admission.lineage.resume import resume
 from api.admission.refusals.acceptance.admit import accepted_paths
@@ -96,14 +96,22 @@ class Admission:
         DefaultsMisfit, AddressRefused, NoEligibleHardware where this service cannot rent the run's
         nodes, GrantExhausted, and IdempotencyKeyReused.
         """
-        spec, _ = self._with_defaults(spec, caller)
+        given = self._given(caller)
+        spec, _ = with_defaults(spec, given, self.defaults)
         self.tenancy.refuse_foreign(spec, caller.project_id)
         refuse_unrentable(spec, self.rental)
         self._request_prices(spec)
 
         def create(session: Session, now: datetime) -> _Done:
             submitted = submission.submit_to_queue(
-                session, spec, project_id=caller.project_id, actor=caller.actor, now=now
+                session,
+                submission.Submission(
+                    spec=spec,
+                    project_id=caller.project_id,
+                    actor=caller.actor,
+                    now=now,
+                    accepted=given.accepted,
+                ),
             )
             charge_run(session, caller)
             return _Done(submitted.run, CREATED, submitted.arrival)
@@ -140,7 +148,7 @@ class Admission:
 
         Raises what `submit.plan` does, and AddressRefused.
         """
-        spec, from_defaults = self._with_defaults(spec, caller)
+        spec, from_defaults = with_defaults(spec, self._given(caller), self.defaults)
         self.tenancy.refuse_foreign(spec, caller.project_id)
         self._request_prices(spec)
         with self.database.transaction() as session:
@@ -195,10 +203,9 @@ class Admission:
 
         return self._once(request, fork_run, describe)
 
-    def _with_defaults(self, spec: RunSpec, caller: Principal) -> tuple[RunSpec, tuple[str, ...]]:
-        """Return the spec with the defaults, and the keys that they set."""
+    def _given(self, caller: Principal) -> Given:
         with self.database.lookup() as session:
-            return with_defaults(session, spec, caller.project_id, self.defaults)
+            return given_for(session, caller.project_id)
 
     def _once(
         self,
