@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.orm import Session
 
 from api.admission import submit as submission
-from api.admission.defaults import Given, given_for, with_defaults
+from api.admission.defaults import Terms, terms_of, with_defaults
 from api.admission.lineage.fork import ForkRequest, forked_spec
 from api.admission.lineage.resume import resume
 from api.admission.refusals.acceptance.admit import accepted_paths
@@ -61,7 +61,7 @@ class Admitted:
 
 
 class _Done(NamedTuple):
-    """What a request did: a run, the status of the answer, and what a submitted run found."""
+    """The outcome of a request: a run, the status of the answer, and what a submitted run found."""
 
     run: Run
     status: int
@@ -96,8 +96,8 @@ class Admission:
         DefaultsMisfit, AddressRefused, NoEligibleHardware where this service cannot rent the run's
         nodes, GrantExhausted, and IdempotencyKeyReused.
         """
-        given = self._given(caller)
-        spec, _ = with_defaults(spec, given, self.defaults)
+        terms = self._terms(caller)
+        spec, _ = with_defaults(spec, terms, self.defaults)
         self.tenancy.refuse_foreign(spec, caller.project_id)
         refuse_unrentable(spec, self.rental)
         self._request_prices(spec)
@@ -110,7 +110,7 @@ class Admission:
                     project_id=caller.project_id,
                     actor=caller.actor,
                     now=now,
-                    accepted=given.accepted,
+                    accepted=terms.accepted,
                 ),
             )
             charge_run(session, caller)
@@ -148,7 +148,7 @@ class Admission:
 
         Raises what `submit.plan` does, and AddressRefused.
         """
-        spec, from_defaults = with_defaults(spec, self._given(caller), self.defaults)
+        spec, from_defaults = with_defaults(spec, self._terms(caller), self.defaults)
         self.tenancy.refuse_foreign(spec, caller.project_id)
         self._request_prices(spec)
         with self.database.transaction() as session:
@@ -203,9 +203,9 @@ class Admission:
 
         return self._once(request, fork_run, describe)
 
-    def _given(self, caller: Principal) -> Given:
+    def _terms(self, caller: Principal) -> Terms:
         with self.database.lookup() as session:
-            return given_for(session, caller.project_id)
+            return terms_of(session, caller.project_id)
 
     def _once(
         self,

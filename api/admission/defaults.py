@@ -41,24 +41,24 @@ def document_with_defaults(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What holds for every spec of a project: its defaults, and the evidence of the service."""
+class Terms:
+    """The terms of every spec of a project: its defaults, and the evidence of the service."""
 
     defaults: ProjectDefaults
     accepted: tuple[AcceptedPath, ...]
 
 
-def given_for(session: Session, project_id: str) -> Given:
-    """Return what holds for the project's specs; every submission begins with this statement."""
-    rows = session.connection().execute(_GIVEN, {"project_id": project_id}).all()
+def terms_of(session: Session, project_id: str) -> Terms:
+    """Return the terms of the project; every submission begins with this statement."""
+    rows = session.connection().execute(_TERMS, {"project_id": project_id}).all()
     stored = rows[0].defaults if rows else None
-    return Given(
+    return Terms(
         defaults=ProjectDefaults.model_validate(stored or {}, extra="ignore"),
         accepted=accepted_by(row for row in rows if row.id is not None),
     )
 
 
-_GIVEN = (
+_TERMS = (
     select(ProjectDefaultsRecord.defaults, *EVIDENCE)
     .select_from(Project)
     .outerjoin(ProjectDefaultsRecord, ProjectDefaultsRecord.project_id == Project.id)
@@ -69,18 +69,18 @@ _GIVEN = (
 
 
 def with_defaults(
-    spec: RunSpec, given: Given, operator: DefaultValues
+    spec: RunSpec, terms: Terms, operator: DefaultValues
 ) -> tuple[RunSpec, tuple[str, ...]]:
     """Return the spec with the project's and the operator's defaults, and the keys that they set.
 
     Raises DefaultsMisfit for a spec that is valid without them alone.
     """
     written = spec.model_dump(mode="json", exclude_unset=True)
-    applied = apply_defaults(written, given.defaults, operator)
+    applied = apply_defaults(written, terms.defaults, operator)
     if not applied.keys:
         return spec, ()
     try:
-        context = {"accepted": given.accepted}
+        context = {"accepted": terms.accepted}
         return RunSpec.model_validate(applied.document, context=context), applied.keys
     except ValidationError as error:
         problem = explain(error)[0]

@@ -35,7 +35,7 @@ _QUOTE = _DIALECT.identifier_preparer.quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """What follows an INSERT in the same statement: SQL after `WITH stored AS (the INSERT)`.
+    """The rest of a statement that begins with an INSERT: SQL after `WITH stored AS (the INSERT)`.
 
     In it `stored` has the columns `returning` of the new rows; `parameters` are for its `%s`.
     """

@@ -1,4 +1,4 @@
-"""What a submission finds: how many runs wait, how many are recent, and the slots of runners."""
+"""The queue as a submission finds it: runs that wait, those of the last hour, slots of runners."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def arrive(session: Session, project_id: str, *, now: datetime) -> Arrival:
         "since": now - HOUR,
         "now": now,
     }
-    found = session.connection().execute(_FOUND, facts).one()
-    if found.for_runners + found.for_clusters >= most_waiting:
+    counts = session.connection().execute(_COUNTS, facts).one()
+    if counts.for_runners + counts.for_clusters >= most_waiting:
         raise QuotaExceeded(
             f"The project's quota of {most_waiting} queued runs is used up: wait until one starts,"
             " cancel one, or ask the operator for more.",
             retry_after_s=QUEUE_RETRY_S,
         )
-    if found.recent >= most_recent:
+    if counts.recent >= most_recent:
         raise QuotaExceeded(
             f"The project's quota of {most_recent} submissions per hour is used up: submit later,"
             " or ask the operator for more.",
             retry_after_s=_until_one_is_old(session, project_id, now=now),
         )
-    slots = SlotCount(is_connected=found.is_connected, num_unpromised=found.num_unpromised)
-    return Arrival(num_ahead=found.for_runners - found.younger, slots=slots)
+    slots = SlotCount(is_connected=counts.is_connected, num_unpromised=counts.num_unpromised)
+    return Arrival(num_ahead=counts.for_runners - counts.younger, slots=slots)
 
 
 _WAITING = """
@@ -68,7 +68,7 @@ SELECT count(*) FROM (SELECT FROM runs
   WHERE project_id = :project_id AND queue_class = '{queue_class}'
     AND status IN ('queued', 'recovering') AND deleting_at IS NULL LIMIT :most_waiting) waiting
 """
-_FOUND = text(f"""
+_COUNTS = text(f"""
 SELECT
   ({_WAITING.format(queue_class="runner")}) AS for_runners,
   ({_WAITING.format(queue_class="cluster")}) AS for_clusters,
