@@ -10,7 +10,8 @@ from api.runs import store
 from api.scheduling.capacity.arrivals import arrive
 from api.scheduling.queue import queue_position
 from api.tables.database import Database
-from tests.api.fixtures.stage import PROJECT, Stage
+from tests.api.fixtures.migrated import PROJECT
+from tests.api.fixtures.stage import Stage
 
 NO_RUNNER = "No runner is connected."
 FULL = "All runner slots are in use."
