@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
 from api.admission import submit as submission
-from api.admission.defaults import with_defaults
+from api.admission.defaults import Terms, terms_of, with_defaults
 from api.admission.lineage.fork import ForkRequest, forked_spec
 from api.admission.lineage.resume import resume
 from api.admission.refusals.acceptance.admit import accepted_paths
@@ -21,6 +21,7 @@ from api.results.comparison.config_diff import config_diff
 from api.runs import store
 from api.runs.journal import utc_now
 from api.runs.stored_spec import spec_of
+from api.scheduling.capacity.arrivals import Arrival
 from api.tables import Run
 from api.tables.access import idempotency
 from api.tables.access.grants.charging import charge_run
@@ -35,8 +36,8 @@ from hillclimb.spec.run import RunSpec
 CREATED, OK = 201, 200
 """HTTP statuses of a new run and of a resumed one, stored with the idempotency key."""
 
-Describe = Callable[[Session, Run], dict[str, Any]]
-"""Returns a run as the JSON of the response."""
+Describe = Callable[[Session, Run, Arrival | None], dict[str, Any]]
+"""Returns a run as the JSON of the response, with what it found if it has just been submitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,14 @@ class Admitted:
         """True if something else has to happen before the run can start."""
         queue = self.response.response["queue"]
         return queue is not None and queue["reason"] is not None
+
+
+class _Done(NamedTuple):
+    """The outcome of a request: a run, the status of the answer, and what a submitted run found."""
+
+    run: Run
+    status: int
+    arrival: Arrival | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +96,25 @@ class Admission:
         DefaultsMisfit, AddressRefused, NoEligibleHardware where this service cannot rent the run's
         nodes, GrantExhausted, and IdempotencyKeyReused.
         """
-        spec, _ = self._with_defaults(spec, caller)
+        terms = self._terms(caller)
+        spec, _ = with_defaults(spec, terms, self.defaults)
         self.tenancy.refuse_foreign(spec, caller.project_id)
         refuse_unrentable(spec, self.rental)
         self._request_prices(spec)
 
-        def create(session: Session, now: datetime) -> tuple[Run, int]:
-            run = submission.submit(
-                session, spec, project_id=caller.project_id, actor=caller.actor, now=now
+        def create(session: Session, now: datetime) -> _Done:
+            submitted = submission.submit_to_queue(
+                session,
+                submission.Submission(
+                    spec=spec,
+                    project_id=caller.project_id,
+                    actor=caller.actor,
+                    now=now,
+                    accepted=terms.accepted,
+                ),
             )
             charge_run(session, caller)
-            return run, CREATED
+            return _Done(submitted.run, CREATED, submitted.arrival)
 
         with tracing.span("admission"):
             return self._once(request, create)
@@ -131,7 +148,7 @@ class Admission:
 
         Raises what `submit.plan` does, and AddressRefused.
         """
-        spec, from_defaults = self._with_defaults(spec, caller)
+        spec, from_defaults = with_defaults(spec, self._terms(caller), self.defaults)
         self.tenancy.refuse_foreign(spec, caller.project_id)
         self._request_prices(spec)
         with self.database.transaction() as session:
@@ -151,7 +168,7 @@ class Admission:
         service cannot rent the run's nodes, and IdempotencyKeyReused.
         """
 
-        def resume_run(session: Session, now: datetime) -> tuple[Run, int]:
+        def resume_run(session: Session, now: datetime) -> _Done:
             run = store.lock_run(session, run_id, project_id=caller.project_id)
             store.refuse_imported(run, "be resumed")
             spec = spec_of(run)
@@ -159,9 +176,9 @@ class Admission:
             refuse_unrentable(spec, self.rental)
             resumed = resume(session, run, actor=caller.actor, now=now)
             if resumed.id == run_id:
-                return resumed, OK
+                return _Done(resumed, OK)
             charge_run(session, caller)
-            return resumed, CREATED
+            return _Done(resumed, CREATED)
 
         return self._once(request, resume_run)
 
@@ -173,27 +190,27 @@ class Admission:
         Raises what `fork.forked_spec` and `submit` do, RunNotFound, and IdempotencyKeyReused.
         """
 
-        def fork_run(session: Session, now: datetime) -> tuple[Run, int]:
+        def fork_run(session: Session, now: datetime) -> _Done:
             parent = store.get_run(session, caller.project_id, run_id)
             spec = forked_spec(session, parent, body)
-            return self.submit_within(session, spec, caller, now=now, parent=parent), CREATED
+            run = self.submit_within(session, spec, caller, now=now, parent=parent)
+            return _Done(run, CREATED)
 
-        def describe(session: Session, run: Run) -> dict[str, Any]:
+        def describe(session: Session, run: Run, arrival: Arrival | None) -> dict[str, Any]:
             parent = store.get_run(session, caller.project_id, run_id)
             difference = config_diff(parent.spec, run.spec)
-            return self.describe(session, run) | {"config_diff": difference}
+            return self.describe(session, run, arrival) | {"config_diff": difference}
 
         return self._once(request, fork_run, describe)
 
-    def _with_defaults(self, spec: RunSpec, caller: Principal) -> tuple[RunSpec, tuple[str, ...]]:
-        """Return the spec with the defaults, and the keys that they set."""
+    def _terms(self, caller: Principal) -> Terms:
         with self.database.lookup() as session:
-            return with_defaults(session, spec, caller.project_id, self.defaults)
+            return terms_of(session, caller.project_id)
 
     def _once(
         self,
         request: RequestKey | None,
-        work: Callable[[Session, datetime], tuple[Run, int]],
+        work: Callable[[Session, datetime], _Done],
         describe: Describe | None = None,
     ) -> Admitted:
         """Do `work` and store its response under the request's key, in one transaction."""
@@ -201,10 +218,10 @@ class Admission:
             stored = idempotency.begin(session, request) if request else None
             if stored is not None:
                 return Admitted(response=stored, is_replayed=True)
-            run, status = work(session, utc_now())
+            done = work(session, utc_now())
             session.flush()
-            facts = (describe or self.describe)(session, run)
-            response = StoredResponse(status=status, response=facts)
+            facts = (describe or self.describe)(session, done.run, done.arrival)
+            response = StoredResponse(status=done.status, response=facts)
             if request:
                 idempotency.finish(session, request, response)
         return Admitted(response=response)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from sqlalchemy import bindparam, select, true
 from sqlalchemy.orm import Session
 
-from api.admission.refusals.acceptance.admit import accepted_paths
+from api.admission.refusals.acceptance.admit import accepted_by
+from api.admission.refusals.acceptance.store import EVIDENCE, EVIDENCE_ORDER
 from api.runs.errors import DefaultsMisfit
+from api.tables import Acceptance, Project
 from api.tables.access.defaults import stored_defaults
+from api.tables.projects import ProjectDefaultsRecord
 from hillclimb.protocol.spec_problems import explain
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath
 from hillclimb.spec.rules.project_defaults import (
     Applied,
     DefaultValues,
@@ -34,19 +40,47 @@ def document_with_defaults(
     return apply_defaults(document, defaults_of(session, project_id), operator)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The terms of every spec of a project: its defaults, and the evidence of the service."""
+
+    defaults: ProjectDefaults
+    accepted: tuple[AcceptedPath, ...]
+
+
+def terms_of(session: Session, project_id: str) -> Terms:
+    """Return the terms of the project; every submission begins with this statement."""
+    rows = session.connection().execute(_TERMS, {"project_id": project_id}).all()
+    stored = rows[0].defaults if rows else None
+    return Terms(
+        defaults=ProjectDefaults.model_validate(stored or {}, extra="ignore"),
+        accepted=accepted_by(row for row in rows if row.id is not None),
+    )
+
+
+_TERMS = (
+    select(ProjectDefaultsRecord.defaults, *EVIDENCE)
+    .select_from(Project)
+    .outerjoin(ProjectDefaultsRecord, ProjectDefaultsRecord.project_id == Project.id)
+    .outerjoin(Acceptance, true())
+    .where(Project.id == bindparam("project_id"))
+    .order_by(*EVIDENCE_ORDER)
+)
+
+
 def with_defaults(
-    session: Session, spec: RunSpec, project_id: str, operator: DefaultValues
+    spec: RunSpec, terms: Terms, operator: DefaultValues
 ) -> tuple[RunSpec, tuple[str, ...]]:
     """Return the spec with the project's and the operator's defaults, and the keys that they set.
 
     Raises DefaultsMisfit for a spec that is valid without them alone.
     """
     written = spec.model_dump(mode="json", exclude_unset=True)
-    applied = document_with_defaults(session, written, project_id, operator)
+    applied = apply_defaults(written, terms.defaults, operator)
     if not applied.keys:
         return spec, ()
     try:
-        context = {"accepted": accepted_paths(session)}
+        context = {"accepted": terms.accepted}
         return RunSpec.model_validate(applied.document, context=context), applied.keys
     except ValidationError as error:
         problem = explain(error)[0]

@@ -23,7 +23,7 @@ from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.scheduling import queue
-from api.scheduling.capacity import quotas
+from api.scheduling.capacity.arrivals import Arrival, arrive
 from api.tables import Run
 from api.tables.access.secrets.store import require_secrets
 from api.tables.ids import new_id
@@ -32,6 +32,7 @@ from hillclimb.process import tracing
 from hillclimb.process.code_revision import code_revision
 from hillclimb.protocol.checkpoint_manifest import hash_of_resolved
 from hillclimb.spec.backend.clouds import OWN_NETWORKS
+from hillclimb.spec.preflight.accepted_paths import AcceptedPath
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.sections import LEARNING_KINDS
 from hillclimb.spec.training.model import checkpoint_source
@@ -61,6 +62,27 @@ class Plan:
     """Dotted keys that the defaults of the project or the operator set."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A spec that is submitted to a project."""
+
+    spec: RunSpec
+    project_id: str
+    actor: str
+    now: datetime
+    is_resumed: bool = False
+    accepted: tuple[AcceptedPath, ...] | None = None
+    """The paths that the service has evidence of; null where nobody has just read them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """A run that was stored, and what it found."""
+
+    run: Run
+    arrival: Arrival
+
+
 def submit(
     session: Session,
     spec: RunSpec,
@@ -70,7 +92,15 @@ def submit(
     now: datetime,
     is_resumed: bool = False,
 ) -> Run:
-    """Store a queued run and its first events.
+    """Store a queued run and its first events; raises what `submit_to_queue` does."""
+    submission = Submission(
+        spec=spec, project_id=project_id, actor=actor, now=now, is_resumed=is_resumed
+    )
+    return submit_to_queue(session, submission).run
+
+
+def submit_to_queue(session: Session, submission: Submission) -> Submitted:
+    """Store a queued run and its first events, and return it with what it found.
 
     For a resumed run, exclusions of its environments since the first submission are only warnings.
 
@@ -89,11 +119,12 @@ def submit(
         SecretMissing: the spec names a secret that the project does not have.
         SecretNotForHost: the spec would send a secret to a host that it is not for.
     """
+    spec, project_id, now = submission.spec, submission.project_id, submission.now
     store.keep_runs(session, _sources(spec))
     _check_lineage(session, spec, project_id)
-    spec = with_evidence(session, spec)
+    spec = with_evidence(session, spec, submission.accepted)
     spec = resolve_warm_start(session, spec, project_id)
-    quotas.refuse_submission(session, project_id, now=now)
+    arrival = arrive(session, project_id, now=now)
     require_secrets(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
     resolution = resolve_dataset(
@@ -101,17 +132,17 @@ def submit(
         spec,
         project_id=project_id,
         now=now,
-        is_resumed=is_resumed,
+        is_resumed=submission.is_resumed,
         keeps_environments=_keeps_environments(session, spec),
     )
     spec = resolution.spec
     _check_continuation(session, spec)
-    run = _queued(spec, project_id=project_id, actor=actor, now=now)
+    run = _queued(spec, project_id=project_id, actor=submission.actor, now=now)
     session.add(run)
     warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
     drafts = _warning_events(warnings, resolution, checked, at=now)
-    append(session, run, [_created(run, is_resumed=is_resumed), *drafts])
-    return run
+    append(session, run, [_created(run, is_resumed=submission.is_resumed), *drafts])
+    return Submitted(run=run, arrival=arrival)
 
 
 def _queued(spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run:

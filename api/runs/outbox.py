@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, or_, select, text
+from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
@@ -71,31 +71,33 @@ WEBHOOK_EVENTS = frozenset(
 
 
 # Webhooks are locked against deletion: a missing row would refuse the message, and the event too.
-_TO_WEBHOOKS = text(f"""
+TO_WEBHOOKS = f"""
 INSERT INTO outbox
   (project_id, run_id, webhook_id, kind, dedupe_key, payload, state, num_attempts)
-SELECT project_id, CAST(:run_id AS varchar), id, CAST(:event_type AS varchar),
-       'webhook:' || id || ':' || CAST(:run_id AS varchar) || ':' || CAST(:seq AS integer),
-       jsonb_build_object('webhook_id', id, 'seq', CAST(:seq AS integer)), '{PENDING}', 0
-FROM webhooks
-WHERE project_id = :project_id AND is_enabled
-  AND (cardinality(events) = 0 OR events @> ARRAY[CAST(:event_type AS varchar)])
-FOR KEY SHARE
+SELECT webhooks.project_id, stored.run_id, webhooks.id, stored.type,
+       'webhook:' || webhooks.id || ':' || stored.run_id || ':' || stored.seq,
+       jsonb_build_object('webhook_id', webhooks.id, 'seq', stored.seq), '{PENDING}', 0
+FROM stored JOIN webhooks
+  ON cardinality(webhooks.events) = 0 OR webhooks.events @> ARRAY[stored.type]
+WHERE webhooks.project_id = %s::varchar AND webhooks.is_enabled
+  AND stored.type IN ({", ".join(f"'{each}'" for each in sorted(WEBHOOK_EVENTS))})
+ORDER BY stored.seq, webhooks.id
+FOR KEY SHARE OF webhooks
 ON CONFLICT (dedupe_key) DO NOTHING
-""")
+"""
+"""Stores a message for each webhook of the project (the parameter) and each event that it receives,
+of those that the same statement has `stored`."""
 
 
 def enqueue_for_event(
     session: Session, run: Run, *, seq: int, event_type: str, data: Mapping[str, Any]
 ) -> None:
-    """Store the event's messages: to the run's Slack channels, and to webhooks of its project.
+    """Store the event's messages to the run's Slack channels; `TO_WEBHOOKS` stores the others.
 
     The channels are that of the spec, and those that watch the run.
 
     Called in the event's transaction. Idempotent, also for an eval that a later attempt repeats.
     """
-    if event_type in WEBHOOK_EVENTS:
-        _enqueue_for_webhooks(session, run, seq=seq, event_type=event_type)
     kind_and_key = _kind_and_key(event_type, data, seq=seq)
     if event_type == "run.status_changed" and data["to"] == RunStatus.PROVISIONING.value:
         # A runner's slot is there at once; machines take minutes.
@@ -150,17 +152,6 @@ def may_watch() -> ColumnElement[bool]:
         or_(ApiKey.person_id.is_(None), is_member),
     )
     return or_(SlackThread.watcher.is_(None), is_valid)
-
-
-def _enqueue_for_webhooks(session: Session, run: Run, *, seq: int, event_type: str) -> None:
-    """Store a message for each webhook of the project that receives the type."""
-    facts = {
-        "project_id": run.project_id,
-        "run_id": run.id,
-        "event_type": event_type,
-        "seq": seq,
-    }
-    session.connection().execute(_TO_WEBHOOKS, facts)
 
 
 def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tuple[str, str] | None:

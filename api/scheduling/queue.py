@@ -11,6 +11,8 @@ from api.clusters import store as clusters
 from api.runs import store
 from api.runs.queue_class import QueueClass, queue_class_of
 from api.scheduling.capacity import quotas, slots
+from api.scheduling.capacity.arrivals import Arrival
+from api.scheduling.capacity.slots import SlotCount
 from api.scheduling.provisioning import GiveUp, can_provision
 from api.tables import Run
 
@@ -25,13 +27,18 @@ class QueuePosition:
     """Why a run at this place waits; null when its turn is now."""
 
 
-def queue_position(session: Session, run: Run, *, now: datetime) -> QueuePosition:
+def queue_position(
+    session: Session, run: Run, *, now: datetime, arrival: Arrival | None = None
+) -> QueuePosition:
     """Return the place of a run that waits.
 
-    Recovering runs come first: they have progress to lose. Then the older run comes first.
+    Recovering runs come first: they have progress to lose. Then the older run comes first. Of a run
+    that is being submitted, `arrival` is what it found.
     """
     if queue_class_of(run) is QueueClass.CLUSTER:
         place = _queue_position_on_cluster(session, run, now=now)
+    elif arrival is not None:
+        place = _place(arrival.num_ahead, arrival.slots)
     else:
         place = _queue_position(session, run.project_id, before=run, now=now)
     if place.reason is None:
@@ -66,7 +73,11 @@ def _queue_position_on_cluster(session: Session, run: Run, *, now: datetime) -> 
 def _queue_position(
     session: Session, project_id: str, *, before: Run | None, now: datetime
 ) -> QueuePosition:
-    ahead, counted = slots.count_with_waiting(session, project_id, before=before, now=now)
+    return _place(*slots.count_with_waiting(session, project_id, before=before, now=now))
+
+
+def _place(ahead: int, counted: SlotCount) -> QueuePosition:
+    """Return the place of a run for a runner, behind `ahead` others."""
     reason = None
     if not counted.is_connected:
         reason = "No runner is connected."

@@ -34,29 +34,28 @@ _QUOTE = _DIALECT.identifier_preparer.quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
-    """A message to whoever listens on the channel, sent when the transaction commits."""
+class Following:
+    """The rest of a statement that begins with an INSERT: SQL after `WITH stored AS (the INSERT)`.
 
-    channel: str
-    payload: str
+    In it `stored` has the columns `returning` of the new rows; `parameters` are for its `%s`.
+    """
+
+    sql: str
+    parameters: tuple[str, ...]
+    returning: tuple[str, ...]
 
 
 def insert_rows(
-    session: Session,
-    model: type[Base],
-    rows: Sequence[Row],
-    notification: Notification | None = None,
+    session: Session, model: type[Base], rows: Sequence[Row], following: Following | None = None
 ) -> None:
-    """Insert rows, all with the columns of the first; the other columns get their defaults.
-
-    A notification goes with them, in the same statement.
-    """
+    """Insert rows, all with the columns of the first; the other columns get their defaults."""
     if not rows:
         return
     statement, arrays = _prepare(model, rows, is_upsert=False)
-    if notification is not None:
-        statement = f"WITH stored AS ({statement}) SELECT pg_notify(%s::text, %s::text)"
-        arrays += [notification.channel, notification.payload]
+    if following is not None:
+        returning = ", ".join(map(_QUOTE, following.returning))
+        statement = f"WITH stored AS ({statement} RETURNING {returning}) {following.sql}"
+        arrays += following.parameters
     session.connection().exec_driver_sql(statement, tuple(arrays))
 
 

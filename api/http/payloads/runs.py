@@ -16,6 +16,7 @@ from api.runs.end_reasons import end_reason
 from api.runs.journal import utc_now
 from api.runs.status import WAITING, RunStatus
 from api.scheduling import queue
+from api.scheduling.capacity.arrivals import Arrival
 from api.tables import Attempt, Run
 from hillclimb.protocol.payloads.runs import (
     PlanPayload,
@@ -40,9 +41,13 @@ def summarise_without_spec(run: Run, kind: str) -> RunSummary:
     return RunSummary.model_validate({**_facts(run, kind), "result": None})
 
 
-def describe_run(session: Session, run: Run) -> RunPayload:
-    """Return a run in full: with its attempts and, while it waits, its queue position."""
-    more: dict[str, Any] = {"queue": _queue(session, run), "attempts": [], "spec": run.spec}
+def describe_run(session: Session, run: Run, arrival: Arrival | None = None) -> RunPayload:
+    """Return a run in full: with its attempts and, while it waits, its queue position.
+
+    Of a run that is being submitted, `arrival` is what it found.
+    """
+    place = _queue(session, run, arrival)
+    more: dict[str, Any] = {"queue": place, "attempts": [], "spec": run.spec}
     more["removed"] = _removed(run)
     if run.attempt == 0 and run.origin is None:
         # Before the first attempt there is nothing else to read.
@@ -71,9 +76,9 @@ def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
     )
 
 
-def run_as_json(session: Session, run: Run) -> dict[str, Any]:
+def run_as_json(session: Session, run: Run, arrival: Arrival | None = None) -> dict[str, Any]:
     """Return a run in full as the JSON of a response."""
-    return describe_run(session, run).model_dump(mode="json")
+    return describe_run(session, run, arrival).model_dump(mode="json")
 
 
 def _facts(run: Run, kind: str) -> dict[str, Any]:
@@ -93,7 +98,8 @@ def _removed(run: Run) -> RemovedPayload | None:
     return removed if any(removed.model_dump().values()) else None
 
 
-def _queue(session: Session, run: Run) -> QueuePayload | None:
+def _queue(session: Session, run: Run, arrival: Arrival | None) -> QueuePayload | None:
     if RunStatus(run.status) not in WAITING:
         return None
-    return QueuePayload.model_validate(queue.queue_position(session, run, now=utc_now()))
+    place = queue.queue_position(session, run, now=utc_now(), arrival=arrival)
+    return QueuePayload.model_validate(place)

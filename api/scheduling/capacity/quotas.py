@@ -5,61 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, ScalarSelect, func, select, text
+from sqlalchemy import ColumnElement, ScalarSelect, func, select
 from sqlalchemy.orm import Session
 
 from api.runs.queue_class import is_waiting
 from api.runs.status import TERMINAL, WAITING, RunStatus
 from api.tables import DatasetVersion, DeletedRun, Run
-from api.tables.access.errors import QuotaExceeded
-from api.tables.access.quotas import lock_quotas, quotas_of
+from api.tables.access.quotas import quotas_of
 
 HOUR = timedelta(hours=1)
-QUEUE_RETRY_S = 60.0
-"""When a place in a full queue may be free: nobody knows, so soon."""
 BUSY = tuple(s.value for s in RunStatus if s not in WAITING | TERMINAL | {RunStatus.PAUSED})
 """Statuses of runs that have a runner or a cluster."""
-
-
-def refuse_submission(session: Session, project_id: str, *, now: datetime) -> None:
-    """Raise QuotaExceeded if the project may not submit another run now."""
-    limits = lock_quotas(session, project_id).limits
-    most_waiting, most_recent = limits["queued_runs"], limits["submissions_per_hour"]
-    # After the lock: a statement does not see what was committed while it waited.
-    facts = {
-        "project_id": project_id,
-        "most_waiting": most_waiting,
-        "most_recent": most_recent,
-        "since": now - HOUR,
-    }
-    num_waiting, num_recent = session.connection().execute(_SUBMITTED, facts).one()
-    if num_waiting >= most_waiting:
-        raise QuotaExceeded(
-            f"The project's quota of {most_waiting} queued runs is used up: wait until one starts,"
-            " cancel one, or ask the operator for more.",
-            retry_after_s=QUEUE_RETRY_S,
-        )
-    if num_recent >= most_recent:
-        raise QuotaExceeded(
-            f"The project's quota of {most_recent} submissions per hour is used up: submit later,"
-            " or ask the operator for more.",
-            retry_after_s=_until_one_is_old(session, project_id, now=now),
-        )
-
-
-_SUBMITTED = text("""
-SELECT
-  (SELECT count(*) FROM (SELECT FROM runs
-     WHERE project_id = :project_id AND status IN ('queued', 'recovering')
-       AND deleting_at IS NULL LIMIT :most_waiting) waiting),
-  (SELECT count(*) FROM (SELECT FROM runs
-     WHERE project_id = :project_id AND created_at > :since AND origin IS NULL
-       AND deleting_at IS NULL LIMIT :most_recent) recent)
-  + (SELECT count(*) FROM deleted_runs
-     WHERE project_id = :project_id AND created_at > :since AND submitted_at > :since)
-""")
-"""Runs that wait, and those of the last hour, the deleted ones too. A text that is made once: every
-submission executes it, and to build the same of expressions takes twice the CPU time."""
 
 
 def full_reason(session: Session, project_id: str) -> str | None:
@@ -83,7 +39,7 @@ def use_of(session: Session, project_id: str, *, now: datetime) -> Mapping[str, 
     return {
         "queued_runs": _count(session, project_id, is_waiting()),
         "running_runs": _count(session, project_id, Run.status.in_(BUSY)),
-        "submissions_per_hour": _count(session, project_id, _is_recent(now))
+        "submissions_per_hour": _count(session, project_id, is_recent(now))
         + (session.scalar(select(_number_deleted(project_id, now=now))) or 0),
         "dataset_bytes": int(stored or 0),
     }
@@ -109,14 +65,6 @@ def _number_deleted(project_id: str, *, now: datetime) -> ScalarSelect[int]:
     return query.scalar_subquery()
 
 
-def _is_recent(now: datetime) -> ColumnElement[bool]:
+def is_recent(now: datetime) -> ColumnElement[bool]:
     """Submitted within the last hour; imports are no submissions."""
     return (Run.created_at > now - HOUR) & Run.origin.is_(None)
-
-
-def _until_one_is_old(session: Session, project_id: str, *, now: datetime) -> float:
-    """Return the seconds until the oldest submission of the last hour no longer counts."""
-    oldest = session.scalar(
-        select(func.min(Run.created_at)).where(Run.project_id == project_id, _is_recent(now))
-    )
-    return max(1.0, (oldest + HOUR - now).total_seconds()) if oldest is not None else 3600.0

@@ -34,14 +34,14 @@ class SlotCount:
     runners and not claimed yet; below 0 where more are scheduled than can be claimed."""
 
 
-_COUNT = """
-SELECT count(*) > 0,
+COUNT = """
+SELECT count(*) > 0 AS is_connected,
   -- A runner that came back with fewer slots may have more attempts than slots.
   coalesce(sum(greatest(0, slots - (SELECT count(*) FROM attempts
      WHERE runner_id = runners.id AND state IN ('claimed', 'running')))), 0)
   - (SELECT count(*) FROM attempts JOIN runs ON runs.id = attempts.run_id
      WHERE attempts.state = 'scheduled' AND runs.project_id = :project_id
-       AND runs.queue_class = 'runner' AND runs.deleting_at IS NULL)
+       AND runs.queue_class = 'runner' AND runs.deleting_at IS NULL) AS num_unpromised
 FROM runners WHERE project_id = :project_id AND lease_until > :now AND NOT draining
 """
 _OLDER = "(created_at, id) < (:created_at, :run_id)"
@@ -51,12 +51,12 @@ _AHEAD = {
     RunStatus.RECOVERING.value: f"status = 'recovering' AND {_OLDER}",
 }
 """Which waiting runs come first, by the status of the run before which they count."""
-_COUNT_ALONE = text(_COUNT)
+_COUNT_ALONE = text(COUNT)
 _COUNT_WITH_WAITING = {
     status: text(
         "SELECT (SELECT count(*) FROM runs WHERE project_id = :project_id"
         f" AND queue_class = 'runner' AND status IN ('queued', 'recovering') AND ({comes_first})"
-        f" AND deleting_at IS NULL), counted.* FROM ({_COUNT}) counted"
+        f" AND deleting_at IS NULL), counted.* FROM ({COUNT}) counted"
     )
     for status, comes_first in _AHEAD.items()
 }

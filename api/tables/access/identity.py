@@ -13,7 +13,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -109,9 +120,13 @@ def new_key() -> str:
 _MEMBERSHIP = and_(
     ProjectMember.project_id == ApiKey.project_id, ProjectMember.person_id == ApiKey.person_id
 )
-_CANDIDATES = (
+_OF_KEYS = (
+    *("id", "project_id", "person_id", "name", "scopes", "sha256", "previous_sha256"),
+    *("previous_until", "revoked_at", "expires_at", "last_used_at"),
+)
+_CANDIDATES: Select[Any] = (
     select(
-        ApiKey.__table__,
+        *(ApiKey.__table__.c[name] for name in _OF_KEYS),
         ProjectMember.role,
         Person.email,
         exists().where(RunGrant.key_id == ApiKey.id).label("has_grant"),

@@ -47,6 +47,8 @@ class Run(Created, Base):
             "ix_runs_deleting_at", "deleting_at", postgresql_where=text("deleting_at IS NOT NULL")
         ),
     )
+    # Nobody asks a new run for its queue class: its INSERT returns no row.
+    __mapper_args__ = {"eager_defaults": False}  # noqa: RUF012 (SQLAlchemy reads it)
 
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from api.runs import store
+from api.scheduling.capacity.arrivals import arrive
+from api.scheduling.queue import queue_position
 from api.tables.database import Database
+from tests.api.fixtures.migrated import PROJECT
 from tests.api.fixtures.stage import Stage
 
 NO_RUNNER = "No runner is connected."
@@ -73,3 +79,25 @@ def test_a_runner_that_returns_with_fewer_slots_takes_none_from_others(stage: St
     stage.register("box", slots=1, attempts=tuple(plan.attempt_id for plan in plans))
     stage.register("other")
     assert stage.plan() == (1, None)
+
+
+@pytest.mark.parametrize("num_slots", [0, 1, 2, 5])
+def test_a_submission_finds_the_place_that_its_run_then_has(stage: Stage, num_slots: int) -> None:
+    on_machines = {"type": "skypilot", "skypilot": {"candidates": [{"infra": "aws"}]}}
+    stage.submit(backend=on_machines, experimental=True)
+    recovering, _waiting, cancelled = (stage.submit() for _ in range(3))
+    stage.cancel(cancelled)
+    stage.change(recovering, lambda run: setattr(run, "status", "recovering"))
+    if num_slots:
+        stage.register(slots=num_slots)
+    # Of two submissions at once the younger one may get the lock first.
+    late = stage.submit()
+    stage.change(late, lambda run: setattr(run, "created_at", stage.now + timedelta(seconds=1)))
+    with stage.database.transaction() as session:
+        arrival = arrive(session, PROJECT, now=stage.now)
+    run_id = stage.submit()
+    with stage.database.transaction() as session:
+        run = store.get_run(session, PROJECT, run_id)
+        found = queue_position(session, run, now=stage.now, arrival=arrival)
+        assert found == queue_position(session, run, now=stage.now)
+    assert found.position == 3

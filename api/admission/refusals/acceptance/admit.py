@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from api.admission.refusals.acceptance.errors import PathNotAccepted
@@ -16,22 +18,35 @@ from hillclimb.spec.run import RunSpec
 
 def accepted_paths(session: Session) -> tuple[AcceptedPath, ...]:
     """Return the paths that this installation has valid evidence of."""
+    return accepted_by(rows_of_evidence(session))
+
+
+def accepted_by(evidence: Iterable[Row[Any]]) -> tuple[AcceptedPath, ...]:
+    """Return the paths of which these rows are valid evidence."""
     return tuple(
         AcceptedPath(path=path, subject=row.subject, versions=row.versions, evidence=row.id)
-        for row in rows_of_evidence(session)
+        for row in evidence
         if why_void(row) is None
         for path in row.paths
         if path in ACCEPTABLE
     )
 
 
-def with_evidence(session: Session, spec: RunSpec) -> RunSpec:
+def with_evidence(
+    session: Session, spec: RunSpec, accepted: tuple[AcceptedPath, ...] | None = None
+) -> RunSpec:
     """Return the spec with the evidence that it may use, in place of any that it came with.
+
+    `accepted` are the installation's paths, where the caller has just read them.
 
     Raises:
         PathNotAccepted: it uses a path without leave: its evidence is void or forgotten by now.
     """
-    evidence = () if spec.experimental else _of_use(spec, accepted_paths(session))
+    if spec.experimental:
+        accepted = ()
+    elif accepted is None:
+        accepted = accepted_paths(session)
+    evidence = _of_use(spec, accepted)
     spec = spec.model_copy(update={"accepted": evidence})
     for feature in refused_features(spec):
         raise PathNotAccepted(

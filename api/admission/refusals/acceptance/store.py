@@ -10,7 +10,7 @@ from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
 from api.admission.refusals.acceptance.errors import AcceptanceRejected
@@ -71,23 +71,26 @@ def _own_libraries(target: Target) -> dict[str, str]:
 
 def list_evidence(session: Session, target: Target | None = None) -> Sequence[Acceptance]:
     """Return all evidence, or that of a target, by target and time."""
-    query = select(Acceptance).order_by(Acceptance.target, Acceptance.created_at, Acceptance.id)
+    query = select(Acceptance).order_by(*EVIDENCE_ORDER)
     if target is not None:
         query = query.where(Acceptance.target == target)
     return session.scalars(query).all()
 
 
 def rows_of_evidence(session: Session) -> Sequence[Row[Any]]:
-    """Return all evidence as `list_evidence`, as columns of the table.
+    """Return what decides of all evidence, in the order of `list_evidence`.
 
-    Every submission reads it, and an object of the ORM for each row takes twice the CPU time.
+    Columns: an object of the ORM for each row takes twice the CPU time.
     """
     return session.connection().execute(_ROWS).all()
 
 
-_ROWS = select(Acceptance.__table__).order_by(
-    Acceptance.target, Acceptance.created_at, Acceptance.id
+EVIDENCE = tuple(
+    Acceptance.__table__.c[name] for name in ("id", "target", "subject", "paths", "versions")
 )
+"""Columns that decide what a spec may use."""
+EVIDENCE_ORDER = (Acceptance.target, Acceptance.created_at, Acceptance.id)
+_ROWS: Select[Any] = select(*EVIDENCE).order_by(*EVIDENCE_ORDER)
 
 
 def forget(session: Session, target: Target) -> int:

@@ -67,6 +67,23 @@ async def test_evidence_lifts_the_flag_until_it_is_forgotten(client: httpx.Async
     assert fork.json()["code"] == "path_not_accepted"
 
 
+async def test_defaults_and_all_evidence_hold_for_a_submission_together(
+    client: httpx.AsyncClient,
+) -> None:
+    subjects = ("https://api.wandb.ai", "https://wandb.example")
+    stored = [await record(client, subject=subject) for subject in subjects]
+    await client.put("/v1/project/defaults", json={"wandb": {"project": "climbs"}})
+    stranger = await client.get("/v1/project/defaults", headers=bearer(STRANGER))
+    assert stranger.json()["defaults"]["wandb"]["project"] is None
+    run = (await client.post("/v1/runs", json=spec_body(**ONLINE))).json()
+    assert run["spec"]["tracking"]["wandb"]["project"] == "climbs"
+    assert [each["evidence"] for each in run["spec"]["accepted"]] == [s["id"] for s in stored]
+    answer = await client.post("/v1/runs", json=spec_body(**ONLINE), headers=bearer(STRANGER))
+    other = answer.json()["spec"]
+    assert other["tracking"]["wandb"]["project"] == "hillclimb"
+    assert [each["evidence"] for each in other["accepted"]] == [s["id"] for s in stored]
+
+
 async def test_a_spec_gets_the_evidence_of_the_service_and_not_its_own(
     client: httpx.AsyncClient,
 ) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -88,7 +87,7 @@ class Noting(Nobody):
         self.woken.append(run_id)
 
 
-async def test_many_notifications_are_forwarded_with_few_waits(
+async def test_many_notifications_are_forwarded_without_a_wait_for_each(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     num_waits = 0
@@ -112,13 +111,12 @@ async def test_many_notifications_are_forwarded_with_few_waits(
     while not heard.woken:  # until it listens
         await asyncio.to_thread(notify_one_by_one, 1)
     heard.woken.clear()
-    before, began = num_waits, time.monotonic()
+    before = num_waits
     await asyncio.to_thread(notify_one_by_one, 300)
     assert await becomes(lambda: "run_299" in heard.woken)
     listening.cancel()
-    rests = (time.monotonic() - began) / listener.REST_S
     assert list(dict.fromkeys(heard.woken)) == [f"run_{n}" for n in range(300)]
-    assert num_waits - before <= rests + 2
+    assert num_waits - before <= 2  # regular queries
 
 
 class Proxy:
