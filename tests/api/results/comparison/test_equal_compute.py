@@ -123,7 +123,7 @@ def test_a_run_without_an_evaluation_below_the_total_is_refused(story: Story) ->
 @pytest.mark.parametrize(
     ("query", "status", "words"),
     [
-        ({"at": "dollars"}, 422, "'steps', 'rollouts', 'tokens' or 'flops'"),
+        ({"at": "dollars"}, 422, "There are steps, rollouts, tokens, flops"),
         ({"at": "flops", "a": "RUN@10"}, 422, "leave @STEP out"),
         ({"at": "flops"}, 404, "FLOPs of run"),
         ({"at": "tokens"}, 200, ""),
