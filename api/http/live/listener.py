@@ -94,9 +94,9 @@ async def _forward(connection: PGconn, hub: Wakes, seconds: float) -> None:
             while (notification := connection.notifies()) is not None:
                 _wake(hub, notification.extra.decode())
         except psycopg.Error as error:
+            # At once: libpq has closed the descriptor, whose number another connection may get.
             loop.remove_reader(descriptor)
-            if not lost.done():
-                lost.set_exception(error)
+            lost.set_exception(error)
 
     descriptor = connection.socket
     loop.add_reader(descriptor, read)
@@ -105,7 +105,8 @@ async def _forward(connection: PGconn, hub: Wakes, seconds: float) -> None:
         if lost.done():
             lost.result()
     finally:
-        loop.remove_reader(descriptor)
+        if not lost.done():
+            loop.remove_reader(descriptor)
 
 
 def _wake(hub: Wakes, payload: str) -> None:
