@@ -69,7 +69,7 @@ def test_a_process_that_stops_with_the_lock_stops_no_other(
 
 def test_where_there_is_no_place_the_bucket_that_was_quiet_for_longest_is_forgotten() -> None:
     table = BucketTable.private()
-    names = [name for name in map(str, range(60_000)) if _set_of(table, name) == 0][: PLACES + 3]
+    names = [name for name in map(str, range(200_000)) if _set_of(table, name) == 0][: PLACES + 3]
     for number, name in enumerate(names):
         table.update(name, lambda *_, at=float(number): (0.5, at))
     first = names[3]
