@@ -179,7 +179,7 @@ def _unknown_choice(detail: dict[str, Any]) -> str | None:
 def _nearest(detail: dict[str, Any]) -> str:
     """Return which possible word is nearest to a misspelt one, as the end of a sentence."""
     known, word = _choices(detail), str(detail.get("input"))
-    close = difflib.get_close_matches(word, known, n=1)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
