@@ -128,7 +128,7 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
     said = bench.log.read_text()
     for ip in IPS:
         assert f"{ip} (" in said
-    assert said.count("1 GPUs (Fake H100), 31 to 31 °C") == 2
+    assert said.count("1 GPU (Fake H100), 31 to 31 °C") == 2
     assert bench.left() == []
     assert not any(folder.exists() for folder in rays_folders(bench, told))
 
