@@ -7,6 +7,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import minute, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.finite import FiniteRange
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.protocol.payloads.projects.service import AgentKeyPayload, GrantPayload
 
 KEY = click.argument("key_id", metavar="KEY_ID")
@@ -38,13 +39,7 @@ def create(*, name: str, num_runs: int, usd: float, hours: float, as_json: bool)
 
 
 @agent_key.command("list")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 200),
-    default=50,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(50)
 @command
 def list_keys(*, limit: int, as_json: bool) -> None:
     """List agent keys with what they used, newest first."""

@@ -13,6 +13,7 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import minute, print_json, print_table, print_text, table
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.client.client import Client
 from hillclimb.client.resources.references import require_env
 from hillclimb.client.spec_file import assign
@@ -72,13 +73,7 @@ def create(*, name: str, source: str, as_json: bool, **choices: Any) -> None:
 
 
 @datasets.command("list")
-@click.option(
-    "--limit",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 200),
-    help="Most rows to print.",
-)
+@limit_option(20)
 @click.option("--cursor", help="Cursor of the next page.")
 @command
 def list_datasets(*, limit: int, cursor: str | None, as_json: bool) -> None:
@@ -181,13 +176,7 @@ def diff(*, before: str, after: str, as_json: bool) -> None:
 @click.option("--env", metavar="ENV", help="Only this environment.")
 @click.option("--split", type=click.Choice(["train", "eval", "excluded"]), help="Only this split.")
 @click.option("--search", metavar="TEXT", help="Only keys that contain this text.")
-@click.option(
-    "--limit",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 200),
-    help="Most rows to print.",
-)
+@limit_option(20)
 @click.option("--cursor", help="Cursor of the next page.")
 @click.option("--key", help="Print the task with this key in full.")
 @command

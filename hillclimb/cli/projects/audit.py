@@ -8,6 +8,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import minute, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.protocol.payloads.projects.access import AuditPayload
 
 COLUMNS = ("time (UTC)", "who|", "route|", "target|", "changes|")
@@ -21,13 +22,7 @@ TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 @click.option("--target", metavar="ID", help="Id of what was changed.")
 @click.option("--since", type=TIME, metavar="TIME", help=f"Only from then on, {WRITTEN}")
 @click.option("--until", type=TIME, metavar="TIME", help=f"Only until then, {WRITTEN}")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 200),
-    default=50,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(50)
 @click.option("--before", metavar="ID", help="Only older records than this.")
 @command
 def audit(

@@ -16,6 +16,7 @@ from hillclimb.cli.terminal.console import (
     timestamp,
 )
 from hillclimb.cli.terminal.finite import FiniteRange
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.protocol.payloads.projects.access import IssuedKeyPayload, KeyPayload
 
 COLUMNS = ("id", "name~", "prefix", "scopes|", "last used", "state")
@@ -77,13 +78,7 @@ def create(
 
 
 @keys.command("list")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 200),
-    default=50,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(50)
 @click.option("--before", metavar="KEY", help="Only older ones than this.")
 @command
 def list_keys(*, limit: int, before: str | None, as_json: bool) -> None:

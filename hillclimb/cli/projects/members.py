@@ -6,6 +6,7 @@ import click
 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.protocol.payloads.projects.access import MemberPayload
 
 COLUMNS = ("address", "name", "role", "added by", "last sign-in")
@@ -19,13 +20,7 @@ def members() -> None:
 
 
 @members.command("list")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 200),
-    default=50,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(50)
 @click.option("--after", metavar="ADDRESS", help="Only members behind this address.")
 @command
 def list_members(*, limit: int, after: str | None, as_json: bool) -> None:

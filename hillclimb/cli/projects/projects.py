@@ -7,6 +7,7 @@ import click
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.projects.keys import print_issued
 from hillclimb.cli.terminal.console import print_json, print_table, print_text, table, timestamp
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.protocol.payloads.projects.access import QuotasPayload
 
 QUOTA = click.IntRange(min=0)
@@ -32,13 +33,7 @@ def create(*, name: str, as_json: bool) -> None:
 
 
 @projects.command("list")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 200),
-    default=50,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(50)
 @click.option("--after", metavar="PROJECT", help="Only projects behind this id.")
 @command
 def list_projects(*, limit: int, after: str | None, as_json: bool) -> None:

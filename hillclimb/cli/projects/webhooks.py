@@ -19,6 +19,7 @@ from hillclimb.cli.terminal.console import (
 )
 from hillclimb.cli.terminal.exits import Exit
 from hillclimb.cli.terminal.finite import FiniteRange
+from hillclimb.cli.terminal.paging import limit_option
 
 ID = click.argument("webhook_id", metavar="WEBHOOK")
 EVENT = click.option(
@@ -153,13 +154,7 @@ def test(*, webhook_id: str, as_json: bool) -> None:
 @webhooks.command()
 @ID
 @click.option("--before", type=click.IntRange(min=1), metavar="DELIVERY", help="Older ones.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 200),
-    default=20,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(20)
 @command
 def deliveries(*, webhook_id: str, before: int | None, limit: int, as_json: bool) -> None:
     """List deliveries of WEBHOOK, newest first, with the result of the last try."""

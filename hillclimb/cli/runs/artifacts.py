@@ -19,6 +19,7 @@ from hillclimb.cli.terminal.console import (
     table,
 )
 from hillclimb.cli.terminal.env_reference import ENV_REFERENCE
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.logs import LogPayload
@@ -88,13 +89,7 @@ def _log_so_far(
 @click.option("--step", type=int, help="Only this step.")
 @click.option("--decoding", help="train, or the name of an eval decoding.")
 @click.option("--pattern", help="Only rollouts that show this failure pattern.")
-@click.option(
-    "--limit",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 200),
-    help="Most rows to print.",
-)
+@limit_option(20)
 @click.option("--show", "rollout_id", metavar="ROLLOUT", help="Print one rollout turn by turn.")
 @click.option("--tokens", "by_token", is_flag=True, help="With --show: print its tokens.")
 @click.option("--turn", type=click.IntRange(0), help="With --tokens: all of this turn; 0: prompt.")

@@ -25,6 +25,7 @@ from hillclimb.cli.terminal.console import (
     table,
     timestamp,
 )
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
@@ -44,13 +45,7 @@ LEAST_ID_CHARS = 14
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; repeatable."
 )
-@click.option(
-    "--limit",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 200),
-    help="Most rows to print.",
-)
+@limit_option(20)
 @click.option("--cursor", help="Cursor of the next page.")
 @command
 def runs(

@@ -11,6 +11,7 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import VERDICT_STYLE, p_value_text, rate_with_interval
 from hillclimb.cli.runs.submission.submit import SET
 from hillclimb.cli.terminal.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.client.spec_file import read_spec
 from hillclimb.protocol.payloads.results.evals import RatePayload
 from hillclimb.protocol.payloads.studies.campaigns import (
@@ -59,13 +60,7 @@ def create(
 
 
 @campaign.command("list")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100),
-    default=20,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(20, most=100)
 @click.option("--before", metavar="CAMPAIGN", help="Only older ones than this.")
 @command
 def list_campaigns(*, limit: int, before: str | None, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from hillclimb.cli.terminal.console import (
     print_text,
     table,
 )
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.cli.terminal.run_reference import RUN_REFERENCE
 from hillclimb.client.errors import FiguresUnavailable
 from hillclimb.client.spec_file import parse_value, read_spec
@@ -132,13 +133,7 @@ def edit(
 
 
 @experiment.command("list")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100),
-    default=20,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(20, most=100)
 @click.option("--before", metavar="KEY", help="Only older ones than this.")
 @command
 def list_experiments(*, limit: int, before: str | None, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from hillclimb.cli.terminal.console import (
     print_text,
     table,
 )
+from hillclimb.cli.terminal.paging import limit_option
 from hillclimb.cli.terminal.run_reference import RUN_AT_STEP
 from hillclimb.protocol.payloads.studies.issues import IssuePayload, SymptomRate
 from hillclimb.stats.trajectories.patterns.pattern import Severity
@@ -95,13 +96,7 @@ def create(
 
 @issue.command("list")
 @filters
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100),
-    default=20,
-    show_default=True,
-    help="Most rows to print.",
-)
+@limit_option(20, most=100)
 @click.option("--before", metavar="ISSUE", help="Only older ones than this.")
 @command
 def list_issues(

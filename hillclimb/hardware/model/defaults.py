@@ -33,8 +33,9 @@ def why_unsuited(spec: RunSpec, shape: ModelShape) -> Iterator[str]:
     kernel on a GPU and keeps a score for every pair of tokens.
     """
     adapted = spec.kind == "train" and spec.learner.lora is not None
-    if adapted and spec.engine.transport_between_gpus(has_adapter=True) == "lora":
-        yield from (each for each in (why_no_float32_adapters(spec.engine.dtype),) if each)
+    served = adapted and spec.engine.transport_between_gpus(has_adapter=True) == "lora"
+    if served and (why := why_no_float32_adapters(spec.engine.dtype)) is not None:
+        yield why
     if shape.num_parameters < LARGE:
         return
     size = f"a model of {shape.num_parameters / 1e9:.1f} billion parameters on a GPU"
