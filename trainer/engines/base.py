@@ -121,7 +121,7 @@ class Sleeps(Protocol):
     """An engine that can leave its GPU to a learner."""
 
     async def sleep(self, level: int) -> None:
-        """Complete the requests in flight, then give cache and weights back; new requests wait.
+        """Complete the requests that have begun, then give cache and weights back; others wait.
 
         Level 1 keeps the weights in the machine's memory, level 2 discards them.
 
