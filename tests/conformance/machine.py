@@ -26,6 +26,10 @@ import psutil
 MARK = "HILLCLIMB_LOCAL_CLUSTER"
 IPS = ("127.0.0.2", "127.0.0.3")
 PR_SET_CHILD_SUBREAPER = 36
+KILL_MASK = 1 << (signal.SIGKILL - 1)
+"""The bit of SIGKILL in the signals of `/proc/PID/status` that wait for a process."""
+PF_EXITING = 0x4
+"""The kernel's flag, in `/proc/PID/stat`, of a process that it takes apart."""
 KEPT = ("PATH", "LANG", "LC_ALL", "OMP_NUM_THREADS", "TMPDIR")
 """What a machine of its own would have too."""
 TICK_S = 0.05
@@ -180,15 +184,28 @@ class Keeper:
 
 
 def living_descendants() -> list[str]:
-    """What a job that ended has left running: here also whoever is not told by any mark."""
+    """What a job that ended has left running, with its marks or without.
+
+    A process that was killed still needs processor time to end, of which a busy machine gives one
+    of the lowest priority (the trials of a trainer) nothing for seconds.
+    """
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            if child.status() != psutil.STATUS_ZOMBIE:
+            if child.status() != psutil.STATUS_ZOMBIE and not _is_ending(child.pid):
                 found.append(f"{child.pid} {' '.join(child.cmdline())}")
-        except psutil.NoSuchProcess:
+        except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             continue
     return found
+
+
+def _is_ending(pid: int) -> bool:
+    """True once SIGKILL waits for the process, or the kernel has begun to take it apart."""
+    process = Path("/proc") / str(pid)
+    lines = (process / "status").read_text().splitlines()
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    flags = int((process / "stat").read_text().rpartition(")")[2].split()[6])
+    return any(signals & KILL_MASK for signals in pending) or bool(flags & PF_EXITING)
 
 
 def end_descendants() -> None:

@@ -1,0 +1,45 @@
+"""Tests of the machines: which processes count as left running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.conformance.machine import living_descendants
+
+CORE = min(os.sched_getaffinity(0))
+IDLE = (
+    f"import os, time; os.sched_setaffinity(0, {{{CORE}}});"
+    "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0));"
+    "memory = bytearray(400_000_000); print(flush=True); time.sleep(60)"
+)
+BUSY = f"import os; os.sched_setaffinity(0, {{{CORE}}}); print(flush=True)\nwhile True: pass"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="`/proc` says which signals wait")
+def test_a_killed_process_that_gets_no_processor_time_is_not_left_running() -> None:
+    with started(IDLE) as idle, started(BUSY), started(BUSY):
+        assert pids_left() >= {idle.pid}
+        idle.kill()
+        assert idle.pid not in pids_left()
+        assert len(pids_left()) >= 2, "those that nobody killed"
+
+
+def pids_left() -> set[int]:
+    return {int(line.split()[0]) for line in living_descendants()}
+
+
+@contextmanager
+def started(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
