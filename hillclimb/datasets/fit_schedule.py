@@ -29,7 +29,8 @@ def fit_schedule(spec: RunSpec, tasks: Mapping[str, int]) -> Fitted:
         pydantic.ValidationError: the number of steps is above the schema's limit.
     """
     num_tasks = sum(tasks.values())
-    if spec.kind != "train" or not num_tasks:
+    is_fitted = spec.schedule.epochs is None and spec.data.max_tasks is None
+    if spec.kind != "train" or is_fitted or not num_tasks:
         return Fitted(spec=spec)
     schedule = spec.model_dump(mode="json")["schedule"]
     changes = [*_smaller_batch(spec, schedule, tasks), *_steps(schedule, num_tasks)]

@@ -45,6 +45,8 @@ KEY = "hc_a-key-for-loopback-that-is-long-enough"
 DEEP, WAITING = 4_000, 1_000
 WARM_UP = 100
 """Requests before those that count: the process has then made its statements and threads."""
+SEGMENTS = 6
+"""Of the log, which a checkpoint keeps for later: `min_wal_size` is 80 MB."""
 SETTLE_S = 70.0
 """Until the first check of every queued run is over, and its messages have expired."""
 COLUMNS = ", ".join(c.name for c in Run.__table__.columns if c.computed is None)
@@ -138,6 +140,12 @@ class Bench:
                 client.post("/v1/runs", json=spec_body()).raise_for_status()
             self.execute(COPIES, num - 1)
         self.execute("VACUUM ANALYZE runs")
+        # A server that has run for a while reuses the segments of its log; a new one fills each of
+        # the next with 16 MB of zeros first, and all submissions wait for it.
+        for _ in range(SEGMENTS):
+            self.execute("SELECT pg_logical_emit_message(false, 'benchmark', '')")
+            self.execute("SELECT pg_switch_wal()")
+        self.execute("CHECKPOINT")
 
     def cpu_s(self) -> dict[str, dict[int, float]]:
         """CPU seconds of each process, by name of its tree and pid."""
