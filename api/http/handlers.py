@@ -11,13 +11,15 @@ from typing import Any, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from api.datasets.errors import DatasetRejected
+from api.http.dashboard.headers import PAGE_HEADERS
+from api.http.dashboard.templating import render_page
 from api.http.problems import (
     BY_STATUS,
     CONTENT_TYPE,
@@ -26,6 +28,7 @@ from api.http.problems import (
     INVALID,
     MALFORMED,
     METHOD_NOT_ALLOWED,
+    NOT_FOUND,
     UNAVAILABLE,
     Kind,
     Problem,
@@ -119,10 +122,24 @@ def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == METHOD_NOT_ALLOWED.status:
         return not_allowed(request, _methods(request))
+    if error.status_code == NOT_FOUND.status and _is_of_a_browser(request):
+        return _no_page()
     kind = BY_STATUS.get(error.status_code, INTERNAL)
     response = respond(request, kind, DETAILS.get(error.status_code, error.detail))
     response.headers.update(error.headers or {})
     return response
+
+
+def _is_of_a_browser(request: Request) -> bool:
+    """Tell whether somebody typed the address of a page or followed a link to it."""
+    is_page = request.method == "GET" and not request.url.path.startswith("/v1/")
+    return is_page and "text/html" in request.headers.get("accept", "")
+
+
+def _no_page() -> Response:
+    detail = "No page has this address. The runs are on the first one."
+    page = render_page("problem", signed_in=False, title="No such page", detail=detail)
+    return HTMLResponse(page, status_code=NOT_FOUND.status, headers=PAGE_HEADERS)
 
 
 def _methods(request: Request) -> list[str]:

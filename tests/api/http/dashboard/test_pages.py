@@ -184,6 +184,18 @@ def test_the_run_page_embeds_the_figures_without_outcome_rows(story: Story, serv
     assert "style=" not in page.text
 
 
+def test_an_unknown_address_is_a_page_in_a_browser_and_a_problem_elsewhere(served: Served) -> None:
+    asked = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    with served.browser() as browser:
+        page = browser.get("/runs", headers=asked)
+        others = [browser.get("/runs"), browser.get("/v1/run", headers=asked)]
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert "No page has this address" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert [each.json()["code"] for each in others] == ["not_found"] * 2
+
+
 def test_what_a_user_wrote_is_text_on_every_page(story: Story, served: Served) -> None:
     evil = "</script><script>alert(1)</script>"
     run_id = story.running()
