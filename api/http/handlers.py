@@ -1,4 +1,4 @@
-"""Error handlers: every exception of a route becomes problem+json."""
+"""Error handlers: every error becomes problem+json, but for a browser at an unknown address."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DETAILS = {
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of the application a problem+json response."""
+    """Make every error of the application a problem+json response, or the page of no address."""
     handlers: dict[type[Exception], Handler] = {
         Problem: _problem,
         RequestValidationError: _invalid,
@@ -137,7 +137,7 @@ def _is_of_a_browser(request: Request) -> bool:
 
 
 def _no_page() -> Response:
-    detail = "No page has this address. The runs are on the first one."
+    detail = "No page has this address."
     page = render_page("problem", signed_in=False, title="No such page", detail=detail)
     return HTMLResponse(page, status_code=NOT_FOUND.status, headers=PAGE_HEADERS)
 

@@ -12,13 +12,15 @@ import pytest
 
 from tests.conformance.machine import living_descendants
 
-CORE = min(os.sched_getaffinity(0))
 IDLE = (
-    f"import os, time; os.sched_setaffinity(0, {{{CORE}}});"
+    "import os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])});"
     "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0));"
     "memory = bytearray(400_000_000); print(flush=True); time.sleep(60)"
 )
-BUSY = f"import os; os.sched_setaffinity(0, {{{CORE}}}); print(flush=True)\nwhile True: pass"
+BUSY = (
+    "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\n"
+    "while True: pass"
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="`/proc` says which signals wait")
@@ -36,7 +38,8 @@ def pids_left() -> set[int]:
 
 @contextmanager
 def started(program: str) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", program, str(min(os.sched_getaffinity(0)))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             process.stdout.readline()
