@@ -138,7 +138,6 @@ def submit_to_queue(session: Session, submission: Submission) -> Submitted:
     spec = resolution.spec
     _check_continuation(session, spec)
     run = _queued(spec, project_id=project_id, actor=submission.actor, now=now)
-    session.add(run)
     warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
     drafts = _warning_events(warnings, resolution, checked, at=now)
     append(session, run, [_created(run, is_resumed=submission.is_resumed), *drafts])
@@ -158,11 +157,13 @@ def _queued(spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run
         code=asdict(code_revision()),
         created_by=actor,
         tags=sorted(set(spec.tags)),
+        links={},
         created_at=now,
         updated_at=now,
         progress_total=_total_steps(spec),
         attempt=0,
         num_failures=0,
+        resumed_after=0,
         progress_step=0,
         last_seq=0,
         epoch=0,

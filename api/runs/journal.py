@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, object_session
 
 from api.runs.outbox import TO_WEBHOOKS, WEBHOOK_EVENTS, enqueue_for_event
 from api.tables import Run, RunEvent
-from api.tables.bulk import Following, insert_rows
+from api.tables.access import audit
+from api.tables.bulk import Following, insert_followed
 from api.tables.ids import new_id
 
 CHANNEL = "hillclimb_events"
@@ -40,16 +41,21 @@ def utc_now() -> datetime:
 def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
     """Write the events in this order and return the last `seq`.
 
-    `run` is new, or was read with `store.lock_run` in this transaction: readers see the events, and
-    are notified, when it commits. Nobody gets a message about an imported run.
+    `run` was read with `store.lock_run` in this transaction, or is new: one that no session has yet
+    is stored by the statement of its events. Readers see the events, and are notified, when the
+    transaction commits. Nobody gets a message about an imported run.
     """
     if not drafts:
         return run.last_seq
     first = run.last_seq + 1
     run.last_seq += len(drafts)
-    session.flush()  # A new run is stored with its number in one statement.
+    session.flush()
     rows = [_row(run, first + i, draft) for i, draft in enumerate(drafts)]
-    insert_rows(session, RunEvent, rows, _following(run, drafts))
+    is_new = object_session(run) is None
+    following = _following(run, drafts)
+    insert_followed(session, RunEvent, rows, following, owner=run if is_new else None)
+    if is_new:
+        audit.note_created(run)
     for seq, draft in enumerate(drafts if run.origin is None else (), start=first):
         enqueue_for_event(session, run, seq=seq, event_type=draft.type, data=draft.data)
     return run.last_seq

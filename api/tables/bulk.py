@@ -18,7 +18,8 @@ from psycopg.errors import UniqueViolation
 from sqlalchemy import JSON, Boolean, DateTime, Float, Integer, String, Table
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, make_transient_to_detached
+from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.types import TypeEngine
 
 from api.tables.base import Base
@@ -45,18 +46,54 @@ class Following:
     returning: tuple[str, ...]
 
 
-def insert_rows(
-    session: Session, model: type[Base], rows: Sequence[Row], following: Following | None = None
-) -> None:
+def insert_rows(session: Session, model: type[Base], rows: Sequence[Row]) -> None:
     """Insert rows, all with the columns of the first; the other columns get their defaults."""
-    if not rows:
-        return
+    if rows:
+        statement, arrays = _prepare(model, rows, is_upsert=False)
+        session.connection().exec_driver_sql(statement, tuple(arrays))
+
+
+def insert_followed(
+    session: Session,
+    model: type[Base],
+    rows: Sequence[Row],
+    following: Following,
+    *,
+    owner: Base | None = None,
+) -> None:
+    """Insert rows, at least one, and do `following`, in one statement.
+
+    `owner` is a new record that no session has, and to which the rows belong: the statement stores
+    it too, and the session has it then, as after a flush. A flush before would take 0.3 ms of the
+    4.7 ms of CPU time of a submission.
+    """
     statement, arrays = _prepare(model, rows, is_upsert=False)
-    if following is not None:
-        returning = ", ".join(map(_QUOTE, following.returning))
-        statement = f"WITH stored AS ({statement} RETURNING {returning}) {following.sql}"
-        arrays += following.parameters
+    returning = ", ".join(map(_QUOTE, following.returning))
+    statement = f"WITH stored AS ({statement} RETURNING {returning}) {following.sql}"
+    arrays += following.parameters
+    if owner is not None:
+        first, values = _prepare(type(owner), [_row_of(owner)], is_upsert=False)
+        statement = f"WITH owner AS ({first}), {statement.removeprefix('WITH ')}"
+        arrays = values + arrays
     session.connection().exec_driver_sql(statement, tuple(arrays))
+    if owner is not None:
+        make_transient_to_detached(owner)
+        session.add(owner)
+
+
+def _row_of(record: Base) -> Row:
+    """Return the columns of a new record that have a value; the others become null in it.
+
+    All but those that the database computes: the session reads one of these when it is needed.
+    """
+    row = {}
+    for name, column in _table(type(record)).columns.items():
+        if name in vars(record):
+            row[name] = vars(record)[name]
+        elif column.computed is None and column.server_default is None:
+            assert column.default is None, f"{name} has a default that only a flush applies"
+            set_committed_value(record, name, None)
+    return row
 
 
 def upsert_rows(session: Session, model: type[Base], rows: Iterable[Row]) -> None:

@@ -17,10 +17,11 @@ from api.tables import (
     Eval,
     Metric,
     OutcomeRecord,
+    Run,
     RunEvent,
     StepSignalRecord,
 )
-from api.tables.bulk import MANY_ROWS, insert_rows, upsert_rows
+from api.tables.bulk import MANY_ROWS, Following, insert_followed, insert_rows, upsert_rows
 from api.tables.database import Database
 from tests.api.fixtures.stage import Stage
 from tests.fixtures import factories as make
@@ -136,6 +137,53 @@ def test_a_value_that_cannot_be_stored_is_a_data_error(stage: Stage) -> None:
     for change in ({"value": 1.0}, {"name": "a", "step": 2**70, "value": 1.0}):
         with pytest.raises(DataError), stage.database.transaction() as session:
             insert_rows(session, Metric, [row | change])
+
+
+def copy_of(stage: Stage, run_id: str, name: str) -> tuple[Run, dict[str, Any]]:
+    """A run that no session has, with the values of a submitted one, and an event of it."""
+    with stage.database.transaction() as session:
+        row = session.execute(sql("SELECT * FROM runs WHERE id = :id"), {"id": run_id}).one()
+    known = {key: value for key, value in row._mapping.items() if value is not None}
+    del known["queue_class"]
+    run = Run(**known | {"id": name, "name": f'"ü" {{}} {name}'})
+    facts = {"seq": 1, "type": "run.created", "at": stage.now, "actor": "key:me", "data": {}}
+    return run, {**facts, "run_id": name, "id": f"evt_{name}"}
+
+
+NOTHING = Following(
+    sql="SELECT seq FROM stored WHERE seq = %s::int", parameters=("1",), returning=("seq",)
+)
+
+
+def test_a_record_stored_with_its_rows_is_what_a_flush_stores(stage: Stage) -> None:
+    template = stage.submit()
+    flushed, _ = copy_of(stage, template, "run_a")
+    owner, row = copy_of(stage, template, "run_b")
+    with stage.database.transaction() as session:
+        session.add(flushed)
+    with stage.database.transaction() as session:
+        insert_followed(session, RunEvent, [row], NOTHING, owner=owner)
+        assert session.get(Run, "run_b") is owner
+        assert owner.queue_class == "runner"
+    assert (owner.end_code, owner.origin, owner.tags) == (None, None, [])
+    _, of_a, of_b = sorted(stored(stage.database, Run), key=lambda line: "run_b" in line)
+    assert of_a.replace("run_a", "run_b") == of_b
+
+
+def test_a_record_stored_with_its_rows_is_changed_by_the_next_flush(stage: Stage) -> None:
+    owner, row = copy_of(stage, stage.submit(), "run_b")
+    with stage.database.transaction() as session:
+        insert_followed(session, RunEvent, [row], NOTHING, owner=owner)
+        owner.note = "later"
+    assert sorted(str(run.note) for run in stage.rows(Run)) == ["None", "later"]
+
+
+def test_a_record_whose_rows_are_refused_is_not_stored(stage: Stage) -> None:
+    owner, row = copy_of(stage, stage.submit(), "run_b")
+    with pytest.raises(IntegrityError), stage.database.transaction() as session:
+        insert_followed(session, RunEvent, [row, row], NOTHING, owner=owner)
+    assert [run.id for run in stage.rows(Run)] != ["run_b"]
+    assert len(stage.rows(Run)) == 1
 
 
 def test_a_step_is_one_statement_per_table(stage: Stage) -> None:
