@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
@@ -21,7 +22,7 @@ from api.results.comparison.config_diff import config_diff
 from api.runs import store
 from api.runs.journal import utc_now
 from api.runs.stored_spec import spec_of
-from api.scheduling.capacity.arrivals import Arrival
+from api.scheduling.capacity.arrivals import Arrival, QuotaNear
 from api.tables import Run
 from api.tables.access import idempotency
 from api.tables.access.grants.charging import charge_run
@@ -102,7 +103,7 @@ class Admission:
         refuse_unrentable(spec, self.rental)
         self._request_prices(spec)
 
-        def create(session: Session, now: datetime) -> _Done:
+        def create(session: Session, now: datetime, *, is_alone: bool = False) -> _Done:
             submitted = submission.submit_to_queue(
                 session,
                 submission.Submission(
@@ -111,13 +112,17 @@ class Admission:
                     actor=caller.actor,
                     now=now,
                     accepted=terms.accepted,
+                    is_alone=is_alone,
                 ),
             )
             charge_run(session, caller)
             return _Done(submitted.run, CREATED, submitted.arrival)
 
         with tracing.span("admission"):
-            return self._once(request, create)
+            try:
+                return self._once(request, create)
+            except QuotaNear:
+                return self._once(request, partial(create, is_alone=True))
 
     def submit_within(
         self,

@@ -73,6 +73,8 @@ class Submission:
     is_resumed: bool = False
     accepted: tuple[AcceptedPath, ...] | None = None
     """The paths that the service has evidence of; null where nobody has just read them."""
+    is_alone: bool = True
+    """False if others may submit to the project at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ def submit_to_queue(session: Session, submission: Submission) -> Submitted:
         NoEligibleHardware: no candidate can execute the run.
         PathNotAccepted: the spec uses a path that was never run, without flag and evidence.
         QuotaExceeded: the project may not submit another run now.
+        QuotaNear: it may if the submission is alone, and it is not.
         SecretMissing: the spec names a secret that the project does not have.
         SecretNotForHost: the spec would send a secret to a host that it is not for.
     """
@@ -124,7 +127,7 @@ def submit_to_queue(session: Session, submission: Submission) -> Submitted:
     _check_lineage(session, spec, project_id)
     spec = with_evidence(session, spec, submission.accepted)
     spec = resolve_warm_start(session, spec, project_id)
-    arrival = arrive(session, project_id, now=now)
+    arrival = arrive(session, project_id, now=now, is_alone=submission.is_alone)
     require_secrets(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
     resolution = resolve_dataset(

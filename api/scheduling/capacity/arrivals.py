@@ -12,31 +12,41 @@ from api.scheduling.capacity.quotas import HOUR, is_recent
 from api.scheduling.capacity.slots import COUNT, SlotCount
 from api.tables import Run
 from api.tables.access.errors import QuotaExceeded
-from api.tables.access.quotas import lock_quotas
+from api.tables.access.quotas import lock_submissions
 
 QUEUE_RETRY_S = 60.0
 """When a place in a full queue may be free: nobody knows, so soon."""
 
 
+class QuotaNear(Exception):
+    """So few places are left under a quota that the run must be submitted alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """The queue of a project as a run finds it that is submitted under the lock of the quotas."""
+    """The queue of a project as a run finds it that is submitted."""
 
     num_ahead: int
     """Runs that wait for a slot of a runner and come before it."""
     slots: SlotCount
 
 
-def arrive(session: Session, project_id: str, *, now: datetime) -> Arrival:
+def arrive(session: Session, project_id: str, *, now: datetime, is_alone: bool = True) -> Arrival:
     """Return the queue before a run that is submitted now, in one statement with the quotas' use.
 
     A statement for each would count the same waiting runs twice: with 4,000 of them, half a
     millisecond more of the database.
 
+    Submissions that are not alone do not wait for each other. None of them sees the others before
+    they are committed, of which there are fewer than the database has connections: while so many
+    places are left, all of them fit. A submission that is alone waits until those have ended.
+
     Raises:
         QuotaExceeded: the project may not submit another run now.
+        QuotaNear: it may if it is alone, and it is not.
     """
-    limits = lock_quotas(session, project_id).limits
+    quotas, most_others = lock_submissions(session, project_id, is_alone=is_alone)
+    limits = quotas.limits
     most_waiting, most_recent = limits["queued_runs"], limits["submissions_per_hour"]
     # After the lock: a statement does not see what was committed while it waited.
     facts = {
@@ -47,7 +57,11 @@ def arrive(session: Session, project_id: str, *, now: datetime) -> Arrival:
         "now": now,
     }
     counts = session.connection().execute(_COUNTS, facts).one()
-    if counts.for_runners + counts.for_clusters >= most_waiting:
+    num_waiting = counts.for_runners + counts.for_clusters
+    num_left = min(most_waiting - num_waiting, most_recent - counts.recent)
+    if num_left < most_others and not is_alone:
+        raise QuotaNear
+    if num_waiting >= most_waiting:
         raise QuotaExceeded(
             f"The project's quota of {most_waiting} queued runs is used up: wait until one starts,"
             " cancel one, or ask the operator for more.",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, bindparam, select
+from sqlalchemy import Integer, Row, bindparam, cast, func, select
 from sqlalchemy.orm import Session
 
 from api.tables import Project, ProjectQuota
@@ -18,6 +19,10 @@ DEFAULTS: Mapping[str, int] = {
     "dataset_bytes": 100 * 10**9,
 }
 """Quotas of a project for which the operator has set none."""
+
+
+LOCK_SPACE = 0x51554F54
+"""First key of the advisory lock under which submissions to a project are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,19 +40,39 @@ def quotas_of(session: Session, project_id: str) -> Quotas:
 
 
 def lock_quotas(session: Session, project_id: str) -> Quotas:
-    """Return the quotas, and serialize what they limit until the transaction ends."""
-    row = session.connection().execute(_LOCKED, {"project_id": project_id}).one_or_none()
+    """Return the quotas, and serialize the uploads that they limit until the transaction ends."""
+    statement = _OF_PROJECT.with_for_update(of=Project, key_share=True)
+    row = session.connection().execute(statement, {"project_id": project_id}).one_or_none()
     return _quotas(row)
 
 
-_LOCKED = (
+def lock_submissions(session: Session, project_id: str, *, is_alone: bool) -> tuple[Quotas, int]:
+    """Return the quotas, and how many transactions this database can have at once.
+
+    Until this transaction ends no other one submits to the project if it is alone; else those do
+    that are not alone either.
+    """
+    key = zlib.crc32(project_id.encode()) - 2**31
+    statement = _ALONE if is_alone else _BESIDE_OTHERS
+    facts = {"project_id": project_id, "key": key}
+    row = session.connection().execute(statement, facts).one_or_none()
+    return _quotas(row), row.most_transactions if row is not None else 0
+
+
+_OF_PROJECT = (
     select(*(getattr(ProjectQuota, name) for name in DEFAULTS))
     .select_from(Project)
     .outerjoin(ProjectQuota, ProjectQuota.project_id == Project.id)
     .where(Project.id == bindparam("project_id"))
-    .with_for_update(of=Project, key_share=True)
 )
-"""Made once, and of columns: every submission executes it."""
+_ALONE, _BESIDE_OTHERS = (
+    _OF_PROJECT.add_columns(
+        cast(func.current_setting("max_connections"), Integer).label("most_transactions"),
+        lock(LOCK_SPACE, bindparam("key")),
+    )
+    for lock in (func.pg_advisory_xact_lock, func.pg_advisory_xact_lock_shared)
+)
+"""Made once, and of columns: every submission executes one of them."""
 
 
 def _quotas(row: ProjectQuota | Row[Any] | None) -> Quotas:
