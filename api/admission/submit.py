@@ -118,7 +118,7 @@ def submit_to_queue(session: Session, submission: Submission) -> Submitted:
         NoEligibleHardware: no candidate can execute the run.
         PathNotAccepted: the spec uses a path that was never run, without flag and evidence.
         QuotaExceeded: the project may not submit another run now.
-        QuotaNear: it may if the submission is alone, and it is not.
+        QuotaNear: whether it may is only known when the submission is alone, and it is not.
         SecretMissing: the spec names a secret that the project does not have.
         SecretNotForHost: the spec would send a secret to a host that it is not for.
     """

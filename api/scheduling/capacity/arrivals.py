@@ -43,7 +43,7 @@ def arrive(session: Session, project_id: str, *, now: datetime, is_alone: bool =
 
     Raises:
         QuotaExceeded: the project may not submit another run now.
-        QuotaNear: it may if it is alone, and it is not.
+        QuotaNear: whether it may is only known when it is alone, and it is not.
     """
     quotas, most_others = lock_submissions(session, project_id, is_alone=is_alone)
     limits = quotas.limits
@@ -58,9 +58,6 @@ def arrive(session: Session, project_id: str, *, now: datetime, is_alone: bool =
     }
     counts = session.connection().execute(_COUNTS, facts).one()
     num_waiting = counts.for_runners + counts.for_clusters
-    num_left = min(most_waiting - num_waiting, most_recent - counts.recent)
-    if num_left < most_others and not is_alone:
-        raise QuotaNear
     if num_waiting >= most_waiting:
         raise QuotaExceeded(
             f"The project's quota of {most_waiting} queued runs is used up: wait until one starts,"
@@ -73,6 +70,9 @@ def arrive(session: Session, project_id: str, *, now: datetime, is_alone: bool =
             " or ask the operator for more.",
             retry_after_s=_until_one_is_old(session, project_id, now=now),
         )
+    num_left = min(most_waiting - num_waiting, most_recent - counts.recent)
+    if num_left < most_others and not is_alone:
+        raise QuotaNear
     slots = SlotCount(is_connected=counts.is_connected, num_unpromised=counts.num_unpromised)
     return Arrival(num_ahead=counts.for_runners - counts.younger, slots=slots)
 
@@ -86,7 +86,7 @@ _COUNTS = text(f"""
 SELECT
   ({_WAITING.format(queue_class="runner")}) AS for_runners,
   ({_WAITING.format(queue_class="cluster")}) AS for_clusters,
-  -- Another submission of this moment, which got the lock earlier.
+  -- Another submission of this moment, which was committed earlier.
   (SELECT count(*) FROM runs
      WHERE project_id = :project_id AND queue_class = 'runner' AND status = 'queued'
        AND created_at > :now AND deleting_at IS NULL) AS younger,

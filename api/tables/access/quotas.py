@@ -50,7 +50,7 @@ def lock_submissions(session: Session, project_id: str, *, is_alone: bool) -> tu
     """Return the quotas, and how many transactions this database can have at once.
 
     Until this transaction ends no other one submits to the project if it is alone; else those do
-    that are not alone either.
+    that are not alone either. The project is not deleted meanwhile.
     """
     key = zlib.crc32(project_id.encode()) - 2**31
     statement = _ALONE if is_alone else _BESIDE_OTHERS
@@ -69,7 +69,7 @@ _ALONE, _BESIDE_OTHERS = (
     _OF_PROJECT.add_columns(
         cast(func.current_setting("max_connections"), Integer).label("most_transactions"),
         lock(LOCK_SPACE, bindparam("key")),
-    )
+    ).with_for_update(of=Project, read=True, key_share=True)
     for lock in (func.pg_advisory_xact_lock, func.pg_advisory_xact_lock_shared)
 )
 """Made once, and of columns: every submission executes one of them."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 
 import pytest
 from sqlalchemy import select
 from sqlalchemy import text as sql
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from api.admission.submit import Submission, submit_to_queue
 from api.runs.status import RunStatus
 from api.scheduling.capacity.arrivals import QuotaNear
-from api.tables import Run
+from api.tables import ProjectSecret, Run
 from api.tables.access.errors import QuotaExceeded
-from api.tables.access.quotas import DEFAULTS, set_quotas
+from api.tables.access.quotas import DEFAULTS, lock_submissions, set_quotas
 from tests.api.fixtures.migrated import PROJECT
 from tests.api.fixtures.stage import Stage
 from tests.fixtures import factories as make
@@ -47,10 +49,10 @@ class Arrivals:
             query = select(Run.id).where(Run.status == RunStatus.QUEUED.value)
             return len(session.scalars(query).all())
 
-    def add(self, session: Session, *, is_alone: bool) -> int:
+    def add(self, session: Session, *, is_alone: bool, **sections: object) -> int:
         """Return how many runs wait before it."""
         submission = Submission(
-            spec=make.make_spec(),
+            spec=make.make_spec(**sections),
             project_id=PROJECT,
             actor="key:me",
             now=self.stage.now,
@@ -122,3 +124,65 @@ def test_a_crowd_fills_a_quota_exactly(arrivals: Arrivals) -> None:
     assert arrivals.num_waiting == arrivals.most_transactions + LEFT
     assert ways.count("refused") == 2 * LEFT
     assert ways.count("beside") >= LEFT
+
+
+def test_submissions_that_name_the_same_secrets_lock_them_in_one_order(
+    arrivals: Arrivals,
+) -> None:
+    database = arrivals.stage.database
+    with database.transaction() as session:
+        for name in "acb":
+            session.add(secret(name, arrivals.stage.now))
+            session.flush()
+        session.execute(sql("ANALYZE project_secrets"))  # From now on the planner scans the table.
+    touch = sql("UPDATE project_secrets SET used_at = now() WHERE name = :name")
+    failures: list[Exception] = []
+
+    def submit(names: str) -> None:
+        secrets = {f"RUN_SECRET_{name.upper()}": name for name in names}
+        try:
+            with database.transaction() as session:
+                arrivals.add(session, is_alone=False, secrets=secrets)
+        except DBAPIError as error:
+            failures.append(error)
+
+    first, second = (threading.Thread(target=submit, args=(names,)) for names in ("acb", "ab"))
+    with database.transaction() as holder:
+        # A trainer's start moves a secret's row to the end of the table.
+        holder.execute(touch, {"name": "c"})
+        with database.transaction() as session:
+            session.execute(touch, {"name": "a"})
+            first.start()
+            first.join(0.3)
+        second.start()
+        second.join(0.3)
+    first.join(30)
+    second.join(30)
+    assert failures == []
+
+
+def secret(name: str, now: datetime) -> ProjectSecret:
+    return ProjectSecret(
+        project_id=PROJECT,
+        name=name,
+        key_id="k",
+        ciphertext=b"x",
+        version=1,
+        hosts=[],
+        created_by="key:me",
+        updated_by="key:me",
+        updated_at=now,
+    )
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_project_is_not_deleted_between_a_count_and_its_run(
+    arrivals: Arrivals, is_alone: bool
+) -> None:
+    database = arrivals.stage.database
+    with database.transaction() as session:
+        lock_submissions(session, PROJECT, is_alone=is_alone)
+        with pytest.raises(OperationalError), database.transaction() as other:
+            other.execute(
+                sql("SELECT FROM projects WHERE id = :id FOR UPDATE NOWAIT"), {"id": PROJECT}
+            )

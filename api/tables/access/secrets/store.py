@@ -143,6 +143,8 @@ def require_names(
     query = select(ProjectSecret.name, ProjectSecret.hosts).where(
         ProjectSecret.project_id == project_id, ProjectSecret.name.in_(set(named.values()))
     )
+    # In one order: submissions beside each other that name the same secrets wait, and no more.
+    query = query.order_by(ProjectSecret.name)
     rows = session.execute(query.with_for_update(key_share=True)).all()
     present: dict[str, Sequence[str]] = {row.name: row.hosts for row in rows}
     for key, name in named.items():
