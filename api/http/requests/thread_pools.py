@@ -67,8 +67,9 @@ class FewThreads:
     """Threads of a kind of request that computes more than it waits.
 
     Sixteen such requests in as many threads take the interpreter from each other. Of submissions
-    over 16 connections the slowest in a hundred took 91 to 141 ms with three threads, 132 to 200
-    with two and 134 to 158 with four (two to four turns of 5 s each, beside other work).
+    over 16 connections the slowest in a hundred took 88 to 97 ms with four threads, 90 to 99 with
+    three, 94 to 105 with two, 90 to 102 with five and 92 to 98 with six (four to eight turns of
+    1,000, with 0 and with 4,000 queued).
     """
 
     def __init__(self, threads: int) -> None:
@@ -83,6 +84,5 @@ class FewThreads:
 class RunPools:
     """Thread pools for the most frequent requests of people and scripts."""
 
-    submissions: FewThreads = field(default_factory=lambda: FewThreads(3))
-    """Those of a project wait for each other in any case: the lock on its quotas."""
+    submissions: FewThreads = field(default_factory=lambda: FewThreads(4))
     lists: FewThreads = field(default_factory=lambda: FewThreads(3))
