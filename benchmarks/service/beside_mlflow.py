@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +34,7 @@ import psycopg
 from api.tables import Project
 from api.tables.database import Database
 from benchmarks.service.ingest import SHAPES, Shape, launch
+from benchmarks.service.load.closed_loop import connected, post
 from benchmarks.service.outcomes import postgres
 from benchmarks.service.streams import PROJECT, api
 from hillclimb.protocol.events import IngestBatch
@@ -71,28 +72,42 @@ def log_batches_of(shape: Shape, run_id: str) -> Requests:
         yield "/api/2.0/mlflow/runs/log-batch", body
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """A sender's requests, and the token that they carry; null for none."""
+
+    requests: Requests
+    token: str | None = None
+
+    def made(self, port: int) -> Iterator[bytes]:
+        """Yield the bytes of its requests."""
+        for path, body in self.requests:
+            yield post(path, body.encode(), port=port, key=self.token)
+
+
 def stored_per_s(
-    url: str, senders: Sequence[tuple[Mapping[str, str], Requests]], shape: Shape, seconds: float
+    url: str, senders: Sequence[Sender], shape: Shape, seconds: float
 ) -> tuple[float, int]:
     """Return values stored per second by all senders, and the number of refused requests.
 
-    Requests are made beforehand: what the senders compute would count as the servers' time.
+    Requests are made beforehand, and sent over plain sockets: what the senders compute would count
+    as the servers' time, from the same cores.
     """
+    port = int(url.rpartition(":")[2])
     start = threading.Barrier(len(senders))
     num_made = int(seconds * MADE_PER_S / len(senders) ** 0.5)
-    ready = [(headers, list(itertools.islice(each, num_made)), each) for headers, each in senders]
+    made = [sender.made(port) for sender in senders]
+    ready = [(list(itertools.islice(each, num_made)), each) for each in made]
 
-    def push(sender: tuple[Mapping[str, str], list[tuple[str, str]], Requests]) -> tuple[int, int]:
-        headers, made, more = sender
-        requests = itertools.chain(made, more)
+    def push(sender: tuple[list[bytes], Iterator[bytes]]) -> tuple[int, int]:
+        requests = itertools.chain(*sender)
         stored = refused = 0
-        json_headers = {"Content-Type": "application/json", **headers}
-        with httpx.Client(headers=json_headers, timeout=60, trust_env=False) as client:
+        connection = connected(port)
+        with closing(connection.socket):
             start.wait()
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
-                path, body = next(requests)
-                is_stored = client.post(url + path, content=body).is_success
+                is_stored = connection.is_accepted(next(requests))
                 stored, refused = stored + is_stored, refused + (not is_stored)
         return stored, refused
 
@@ -153,13 +168,13 @@ def measure(
 
     def hillclimb() -> tuple[float, int]:
         plans = [launch(stage, f"beside-{time.monotonic_ns()}") for _ in range(senders)]
-        tokens = [{"Authorization": f"Bearer {plan.attempt_token}"} for plan in plans]
-        return stored_per_s(ours, [(each, events_of(shape)) for each in tokens], shape, seconds)
+        senders_of = [Sender(requests=events_of(shape), token=each.attempt_token) for each in plans]
+        return stored_per_s(ours, senders_of, shape, seconds)
 
     def mlflow() -> tuple[float, int]:
         runs = [their_run(theirs) for _ in range(senders)]
-        requests = [log_batches_of(shape, run_id) for run_id in runs]
-        return stored_per_s(theirs, [({}, each) for each in requests], shape, seconds)
+        senders_of = [Sender(requests=log_batches_of(shape, run_id)) for run_id in runs]
+        return stored_per_s(theirs, senders_of, shape, seconds)
 
     ways: Mapping[str, Callable[[], tuple[float, int]]] = {OURS: hillclimb, THEIRS: mlflow}
     rates: dict[str, list[float]] = {name: [] for name in ways}

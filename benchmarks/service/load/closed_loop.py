@@ -13,12 +13,15 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True, eq=False)
-class _Connection:
+class Connection:
+    """A connection that has one request at a time under way."""
+
     socket: socket.socket
     began: float = 0.0
     received: bytes = b""
 
     def send(self, request: bytes) -> None:
+        """Send the next request."""
         self.received, self.began = b"", time.perf_counter()
         self.socket.sendall(request)
 
@@ -35,11 +38,24 @@ class _Connection:
         length = next(line for line in lines if line.startswith(b"content-length:"))
         return len(body) >= int(length.partition(b":")[2])
 
+    def is_accepted(self, request: bytes) -> bool:
+        """Send a request and wait for its answer; return True if it is a success."""
+        self.send(request)
+        while not self.is_answered():
+            pass
+        return self.received.startswith(b"HTTP/1.1 2")
 
-def post(path: str, body: bytes, *, port: int, key: str) -> bytes:
-    """Return the bytes of a request with a JSON body."""
+
+def connected(port: int) -> Connection:
+    """Return a connection to this machine; a socket waits up to 60 s for each part."""
+    return Connection(socket.create_connection(("127.0.0.1", port), timeout=60))
+
+
+def post(path: str, body: bytes, *, port: int, key: str | None) -> bytes:
+    """Return the bytes of a request with a JSON body, and with the key if there is one."""
+    authorization = f"Authorization: Bearer {key}\r\n" if key is not None else ""
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {key}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{authorization}"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -54,7 +70,7 @@ def closed_loop(port: int, request: bytes, *, connections: int, requests: int) -
     times: list[float] = []
     with selectors.DefaultSelector() as selector:
         for _ in range(connections):
-            connection = _Connection(socket.create_connection(("127.0.0.1", port), timeout=60))
+            connection = connected(port)
             selector.register(connection.socket, selectors.EVENT_READ, connection)
             connection.send(request)
         left = requests - connections
