@@ -31,7 +31,7 @@ from api.tables import Dataset, DatasetVersion
 from api.tables.access import idempotency
 from api.tables.access.errors import QuotaExceeded
 from api.tables.access.idempotency import RequestKey, StoredResponse
-from api.tables.access.quotas import lock_quotas
+from api.tables.access.quotas import lock_uploads
 from api.tables.database import Database
 from api.tables.ids import new_id
 from hillclimb.blobs.base import BlobStore
@@ -270,7 +270,7 @@ def _insert(
 
 def _refuse_above_quota(session: Session, project_id: str, size_bytes: int) -> None:
     """Raise QuotaExceeded if the project's versions would take more than its quota."""
-    limit = lock_quotas(session, project_id).limits["dataset_bytes"]
+    limit = lock_uploads(session, project_id).limits["dataset_bytes"]
     sizes = select(func.coalesce(func.sum(DatasetVersion.size_bytes), 0))
     stored = session.scalar(sizes.where(DatasetVersion.project_id == project_id)) or 0
     if stored + size_bytes > limit:

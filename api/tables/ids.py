@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+import zlib
 from datetime import UTC, datetime
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -30,3 +31,11 @@ def born_at(identifier: str) -> datetime | None:
         value = value << 5 | ALPHABET.index(character)
     milliseconds = value >> RANDOM_BITS
     return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds < MAX_MS else None
+
+
+def lock_key(project_id: str) -> int:
+    """Return a project's second key of an advisory lock, a signed integer of 32 bits.
+
+    Two projects may share one: then they wait for each other, and no more.
+    """
+    return zlib.crc32(project_id.encode()) - 2**31

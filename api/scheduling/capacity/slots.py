@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +11,7 @@ from sqlalchemy.orm import Session
 from api.runs.status import RunStatus
 from api.scheduling.capacity import quotas
 from api.tables import Run, Runner
+from api.tables.ids import lock_key
 
 LOCK_SPACE = 0x534C4F54
 """First key of the advisory lock under which slots of a project are counted and scheduled."""
@@ -19,8 +19,7 @@ LOCK_SPACE = 0x534C4F54
 
 def lock(session: Session, project_id: str) -> None:
     """Serialize the scheduling of a project until the transaction ends."""
-    key = zlib.crc32(project_id.encode()) - 2**31
-    session.execute(select(func.pg_advisory_xact_lock(LOCK_SPACE, key)))
+    session.execute(select(func.pg_advisory_xact_lock(LOCK_SPACE, lock_key(project_id))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from sqlalchemy import Integer, Row, bindparam, cast, func, select
 from sqlalchemy.orm import Session
 
 from api.tables import Project, ProjectQuota
+from api.tables.ids import lock_key
 
 DEFAULTS: Mapping[str, int] = {
     "queued_runs": 1000,
@@ -39,7 +39,7 @@ def quotas_of(session: Session, project_id: str) -> Quotas:
     return _quotas(session.get(ProjectQuota, project_id))
 
 
-def lock_quotas(session: Session, project_id: str) -> Quotas:
+def lock_uploads(session: Session, project_id: str) -> Quotas:
     """Return the quotas, and serialize the uploads that they limit until the transaction ends."""
     statement = _OF_PROJECT.with_for_update(of=Project, key_share=True)
     row = session.connection().execute(statement, {"project_id": project_id}).one_or_none()
@@ -52,9 +52,8 @@ def lock_submissions(session: Session, project_id: str, *, is_alone: bool) -> tu
     Until this transaction ends no other one submits to the project if it is alone; else those do
     that are not alone either. The project is not deleted meanwhile.
     """
-    key = zlib.crc32(project_id.encode()) - 2**31
     statement = _ALONE if is_alone else _BESIDE_OTHERS
-    facts = {"project_id": project_id, "key": key}
+    facts = {"project_id": project_id, "key": lock_key(project_id)}
     row = session.connection().execute(statement, facts).one_or_none()
     return _quotas(row), row.most_transactions if row is not None else 0
 
