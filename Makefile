@@ -70,9 +70,12 @@ GPULESS := tests/trainer/engines/cuda/wheels
 	@mkdir -p $(@D)
 	@cc -O1 -fPIC -shared -Wl,-soname,libcuda.so.1 -I$$(echo .venv-gpu/lib/python3*/site-packages/nvidia/cu13/include) -o $@ $<
 
+# Of targets with tests that take longer than the limit in pyproject.toml: an hour for each.
+LONG := -o faulthandler_timeout=3600
+
 GPULESS_ARGS ?=
 gpu-less: .venv-gpu/driver/libcuda.so.1 ## what CUDA's wheels say of the trainer on a machine without a GPU (8.5 GB once; minutes)
-	@OMP_NUM_THREADS=1 .venv-gpu/bin/python -m pytest $(GPULESS) -rs $(GPULESS_ARGS)
+	@OMP_NUM_THREADS=1 .venv-gpu/bin/python -m pytest $(LONG) $(GPULESS) -rs $(GPULESS_ARGS)
 
 # The site's generator: Markdown as GitHub reads it, and a theme without scripts of other sites.
 .venv-docs/.ready: requirements/docs.txt
@@ -148,13 +151,13 @@ screenshots: setup ## take the pictures of docs/images anew from a stack of its 
 	@PYTHONPATH=$(CURDIR):$(CURDIR)/.playwright $(CONTROL)/python -m docs.screenshots
 
 fuzz: setup ## thousands of inputs per claim about what agents write, hundreds of histories of clusters
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/chat/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
-	@$(CONTROL)/python -m pytest tests/worker/clusters/decisions/test_machine.py --hypothesis-profile=fuzz --hypothesis-show-statistics
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(LONG) tests/trainer/rollouts/chat/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
+	@$(CONTROL)/python -m pytest $(LONG) tests/worker/clusters/decisions/test_machine.py --hypothesis-profile=fuzz --hypothesis-show-statistics
 
 CHAOS_ROUNDS ?= 1
 CHAOS_ARGS ?=
 chaos: setup ## kill and stop each part of a running stack in each phase of a run (docs/chaos.md); CHAOS_ROUNDS=3 repeats it, CHAOS_ARGS="-k trainer" takes some
-	@HILLCLIMB_CHAOS=1 HILLCLIMB_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(CONTROL)/python -m pytest tests/e2e/chaos -vv --durations 0 $(CHAOS_ARGS)
+	@HILLCLIMB_CHAOS=1 HILLCLIMB_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(CONTROL)/python -m pytest $(LONG) tests/e2e/chaos -vv --durations 0 $(CHAOS_ARGS)
 
 check: check-trainer check-control check-tree ## lint, types, import contracts, structure, words (`make -j2 check` uses two cores)
 
@@ -187,5 +190,5 @@ e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL
 	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/mlflow/install_mlflow.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/compose/install_image.sh
-	@HILLCLIMB_E2E=1 PYTHONPATH=$(CURDIR)/.playwright $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow
-	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker tests/e2e/mlflow
+	@HILLCLIMB_E2E=1 PYTHONPATH=$(CURDIR)/.playwright $(CONTROL)/python -m pytest $(LONG) tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow
+	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(LONG) tests/e2e/tinker tests/e2e/mlflow

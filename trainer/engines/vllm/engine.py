@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+import zmq.asyncio
 from vllm import SamplingParams as VllmSampling
 from vllm.distributed.weight_transfer.base import (
     WeightTransferInitRequest,
@@ -358,15 +359,15 @@ class VllmEngine:
         """Stop vLLM's processes."""
         for abort in self._aborts:
             abort.cancel()
-        # vLLM closes its sockets but leaves the ZeroMQ context behind its asyncio one to the
-        # garbage collector: destroy it here.
-        sockets = getattr(getattr(self._llm.engine_core, "ctx", None), "_shadow_obj", None)
-        await asyncio.to_thread(self._llm.shutdown)
-        if sockets is not None:
-            sockets.destroy(linger=0)
-        shutil.rmtree(self._sockets, ignore_errors=True)
-        # Delete it now: its finalizer uses modules that the interpreter unloads at exit.
-        del self._llm
+        context = getattr(self._llm.engine_core, "ctx", None)
+        try:
+            await asyncio.to_thread(self._llm.shutdown)
+        finally:
+            if context is not None:
+                _destroy(context)
+            shutil.rmtree(self._sockets, ignore_errors=True)
+            # Delete it now: its finalizer uses modules that the interpreter unloads at exit.
+            del self._llm
 
     async def _computed(self, prompt_ids: Sequence[int], prefix_key: str) -> None:
         """Wait until a group's shared prompt is cached; the group's first session computes it.
@@ -448,3 +449,16 @@ class VllmEngine:
         self._tokens["prefill"] += num_prompt - cached
         self._tokens["sampled"] += num_sampled
         self._tokens["pairs"] += attended_pairs(cached, num_prompt + num_sampled)
+
+
+def _destroy(shadow: zmq.asyncio.Context) -> None:
+    """Close the sockets that vLLM left open, and the ZeroMQ context that it leaves behind.
+
+    A context that has an open socket waits for it, without end and in the thread in which the
+    garbage collector finds it. vLLM closes none where it fails to stop its processes.
+    """
+    for socket in list(shadow._sockets):  # noqa: SLF001 - no public way
+        socket.close(linger=0)
+    context = shadow._shadow_obj  # noqa: SLF001 - no public way
+    assert isinstance(context, zmq.Context)
+    context.destroy(linger=0)

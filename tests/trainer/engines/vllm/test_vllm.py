@@ -299,6 +299,26 @@ async def test_a_released_session_ends_and_too_long_a_prompt_is_refused(pair: Pa
         await pair.sample(prompt(9, 1020))
 
 
+async def test_an_engine_that_fails_to_stop_leaves_no_socket_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The garbage collector would wait for an open one, without end, in any thread of a trainer."""
+    engine = start_vllm(VllmOptions(model_dir=MODEL, max_length=64, num_sessions=2))
+    core = engine._llm.engine_core
+    context, processes = core.ctx, core.resources.engine_manager
+
+    def stop_and_fail(timeout: float | None = None) -> None:
+        type(processes).shutdown(processes, timeout)
+        raise RuntimeError("a process is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(processes, "shutdown", stop_and_fail)
+        with pytest.raises(RuntimeError, match="is gone"):
+            await engine.close()
+    assert context._shadow_obj.closed
+    assert not engine._sockets.exists()
+
+
 STARTS_AND_WAITS = """
 import sys, time
 from pathlib import Path
