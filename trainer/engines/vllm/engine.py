@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import zmq.asyncio
 from vllm import SamplingParams as VllmSampling
 from vllm.distributed.weight_transfer.base import (
     WeightTransferInitRequest,
@@ -29,6 +28,7 @@ from vllm.lora.request import LoRARequest
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.core_client import EngineCoreClient
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from trainer.attempt.scratch import scratch_path
@@ -359,12 +359,11 @@ class VllmEngine:
         """Stop vLLM's processes."""
         for abort in self._aborts:
             abort.cancel()
-        context = getattr(self._llm.engine_core, "ctx", None)
+        core = self._llm.engine_core
         try:
             await asyncio.to_thread(self._llm.shutdown)
         finally:
-            if context is not None:
-                _destroy(context)
+            _destroy_context(core)
             shutil.rmtree(self._sockets, ignore_errors=True)
             # Delete it now: its finalizer uses modules that the interpreter unloads at exit.
             del self._llm
@@ -451,14 +450,14 @@ class VllmEngine:
         self._tokens["pairs"] += attended_pairs(cached, num_prompt + num_sampled)
 
 
-def _destroy(shadow: zmq.asyncio.Context) -> None:
+def _destroy_context(core: EngineCoreClient) -> None:
     """Close the sockets that vLLM left open, and the ZeroMQ context that it leaves behind.
 
     A context that has an open socket waits for it, without end and in the thread in which the
     garbage collector finds it. vLLM closes none where it fails to stop its processes.
     """
-    for socket in list(shadow._sockets):  # noqa: SLF001 - no public way
-        socket.close(linger=0)
-    context = shadow._shadow_obj  # noqa: SLF001 - no public way
-    assert isinstance(context, zmq.Context)
-    context.destroy(linger=0)
+    shadow = getattr(core, "ctx", None)  # asyncio's, of the context proper
+    if shadow is not None:
+        for socket in list(shadow._sockets):  # noqa: SLF001 - no public way
+            socket.close(linger=0)
+        shadow._shadow_obj.destroy(linger=0)  # noqa: SLF001 - no public way
