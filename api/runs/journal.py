@@ -49,9 +49,10 @@ def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
         return run.last_seq
     first = run.last_seq + 1
     run.last_seq += len(drafts)
-    session.flush()
-    rows = [_row(run, first + i, draft) for i, draft in enumerate(drafts)]
     is_new = object_session(run) is None
+    if is_new:
+        session.flush()  # of what the run refers to
+    rows = [_row(run, first + i, draft) for i, draft in enumerate(drafts)]
     following = _following(run, drafts)
     insert_followed(session, RunEvent, rows, following, owner=run if is_new else None)
     if is_new:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -49,12 +48,10 @@ def record_push(
 
     Raises UnknownToken, AttemptSuperseded, UnsupportedSchema; then nothing is recorded.
     """
-    query = select(Attempt.id, Attempt.run_id).where(Attempt.token_hash == hash_token(token))
-    row = session.execute(query).one_or_none()
-    if row is None:
+    pair = store.lock_by_token(session, hash_token(token))
+    if pair is None:
         raise UnknownToken("The attempt token is not known.")
-    run = store.lock_run(session, row.run_id)
-    attempt = store.get_attempt(session, row.id)
+    run, attempt = pair
     if attempt.state == AttemptState.ENDED.value:
         raise AttemptSuperseded(f"Attempt {attempt.number} of run {run.id} has ended: stop.")
     return run, record(session, run, attempt, events, now=now)

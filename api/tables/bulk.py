@@ -109,7 +109,8 @@ def upsert_rows(session: Session, model: type[Base], rows: Iterable[Row]) -> Non
     new = list(unique.values())
     if len(new) >= MANY_ROWS:
         try:
-            with session.begin_nested():
+            # The connection's savepoint: the session's would flush, and copy its state, twice.
+            with session.connection().begin_nested():
                 insert_rows(session, model, new)
         except IntegrityError as error:
             if not isinstance(error.orig, UniqueViolation):

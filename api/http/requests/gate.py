@@ -189,8 +189,11 @@ async def _admitted(request: Request, route: str, access: Access | None) -> Prin
     entrance, origin = entrance_of(request), origin_of(request, route)
     if access is Access.ATTEMPT:
         token = _bearer(request)
-        await entrance.check(origin, token, ATTEMPT)
-        _rates(request).count_attempt(await run_in_threadpool(entrance.attempt_of, token, origin))
+        attempt_id = entrance.recent_attempts.get(token)
+        if attempt_id is None:
+            await entrance.check(origin, token, ATTEMPT)
+            attempt_id = await run_in_threadpool(entrance.attempt_of, token, origin)
+        _rates(request).count_attempt(attempt_id)
         return None
     caller = await _caller(request, services, access, origin)
     if caller is not None:

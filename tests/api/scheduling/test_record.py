@@ -2,6 +2,8 @@
 
 import math
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import psycopg
@@ -9,9 +11,10 @@ import pytest
 from psycopg import sql
 from sqlalchemy import select, text
 
-from api.runs.errors import UnknownToken, UnsupportedSchema
+from api.runs.errors import AttemptSuperseded, UnknownToken, UnsupportedSchema
 from api.runs.journal import CHANNEL, Draft, append
-from api.runs.store import lock_run
+from api.runs.status import AttemptState
+from api.runs.store import get_attempt, lock_run
 from api.scheduling.record import record_push
 from api.tables import Checkpoint, Eval, Metric, OutboxMessage, OutcomeRecord, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
@@ -211,6 +214,23 @@ def test_seq_has_no_gap_under_four_concurrent_writers(stage: Stage) -> None:
     assert len(found) == 200
     assert all(after.seq == before.seq + 1 for before, after in pairwise(found))
     assert [e.trainer_seq for e in found if e.trainer_seq] == list(range(2, 102))
+
+
+def test_a_push_that_waited_for_its_run_sees_the_attempt_as_it_is_then(stage: Stage) -> None:
+    """One statement reads and locks both, and this attempt ends while it waits for the run."""
+    run_id, _, plan = stage.running()
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    with ThreadPoolExecutor(1) as pool:
+        with stage.database.transaction() as session:
+            lock_run(session, run_id)
+            push = pool.submit(stage.push, plan, make.phase(2))
+            while not session.scalar(waiting):
+                assert not push.done()
+                time.sleep(0.01)
+            attempt = get_attempt(session, plan.attempt_id)
+            attempt.state, attempt.last_trainer_seq = AttemptState.ENDED.value, 7
+        with pytest.raises(AttemptSuperseded, match="has ended: stop"):
+            push.result()
 
 
 def test_a_commit_announces_its_newest_event(stage: Stage, database_url: str) -> None:

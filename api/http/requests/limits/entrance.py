@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import Request
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
+from api.http.requests.limits.recent_attempts import RecentAttempts
 from api.http.requests.limits.wrong_keys import WrongKeys, address_of
 from api.runs.errors import UnknownToken
 from api.runs.journal import utc_now
@@ -32,6 +33,7 @@ class Entrance:
 
     database: Database
     wrong_keys: WrongKeys
+    recent_attempts: RecentAttempts = field(default_factory=RecentAttempts)
 
     async def check(self, origin: Origin, secret: str, kind: str = "") -> None:
         """Refuse a guess without a thread or the database; raises RateExceeded."""
@@ -66,6 +68,7 @@ class Entrance:
             self.refuse(token, str(error), origin, ATTEMPT)
             raise error
         self.wrong_keys.right(token)
+        self.recent_attempts.note(token, attempt_id)
         return attempt_id
 
     def refuse(self, secret: str, why: str, origin: Origin, kind: str = "") -> None:
