@@ -182,7 +182,7 @@ bench: setup ## three training seeds, two warm starts, the shuffled-reward contr
 
 rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine, from nothing (the core of e2e)
 	@bash tests/e2e/slurm/install_slurm.sh
-	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e/slurm/test_whole_path.py -rs
+	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest $(LONG) tests/e2e/slurm/test_whole_path.py -rs
 
 e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB), MLflow's (.venv-mlflow, 0.7 GB), the services as docker-compose.yml starts them (.venv-image); installs what is missing where root may
 	@bash tests/e2e/browser/install.sh $(CONTROL)/python

@@ -76,9 +76,8 @@ def lock_run(session: Session, run_id: str, *, project_id: str | None = None) ->
 def lock_by_token(session: Session, token_hash: str) -> tuple[Run, Attempt] | None:
     """Return the attempt of a token and its run, both fresh and locked; null for an unknown token.
 
-    One statement: it locks the run first, as everybody does, and reads both as they are then. To
-    read them one after the other takes a trainer's push twice as long. Null also for a run that is
-    being deleted: its attempts are next.
+    One statement, as every push needs it: it locks the run first, as everybody does, and reads both
+    as they are then. Null also for a run that is being deleted: its attempts are next.
     """
     query = select(Run, Attempt).join(Attempt, Attempt.run_id == Run.id)
     query = query.where(Attempt.token_hash == token_hash)
