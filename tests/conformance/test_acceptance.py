@@ -85,7 +85,9 @@ def test_a_runner_without_a_gpu_proves_nothing_and_its_run_is_cancelled(
     backends: dict[str, BackendUnderTest],
 ) -> None:
     service = backends["runner"].service
-    code, document = accept(service, "gpu", *SMALL, "--set", "placement.type=inline")
+    # Its two steps can be over before the cancellation arrives by the runner's heartbeat.
+    long = ("--set", "placement.type=inline", "--set", "schedule.total_steps=200")
+    code, document = accept(service, "gpu", *SMALL, *long)
     assert code == 1
     assert names(document) == ["plan", "submitted", "started"]
     assert "docs/own-gpu.md" in document["observations"][-1]["remedy"]
