@@ -52,7 +52,8 @@ def crash_is_recovered_from(backend: BackendUnderTest) -> None:
     service = backend.service
     run_id = service.submit(spec_for(backend, "crash", schedule=looked_at()))
     victim = service.trainer(run_id, 1)
-    service.until_step(run_id, 2)
+    # Files of a checkpoint are stored beside the steps that follow it.
+    service.until_so(lambda: service.of_type(run_id, "checkpoint.saved"))
     with halted(victim.pid):
         before = service.events(run_id)
         victim.kill()
