@@ -161,7 +161,7 @@ chaos: setup ## kill and stop each part of a running stack in each phase of a ru
 
 check: check-trainer check-control check-tree ## lint, types, import contracts, structure, words (`make -j2 check` uses two cores)
 
-check-tree: setup
+check-tree: .venv/.ready
 	@$(CONTROL)/ruff check .
 	@$(CONTROL)/ruff format --check .
 	@$(CONTROL)/lint-imports
@@ -169,11 +169,11 @@ check-tree: setup
 	@$(CONTROL)/python .ci/words.py
 	@$(CONTROL)/python .ci/image_pins.py
 
-check-control: setup
+check-control: .venv/.ready
 	@$(CONTROL)/mypy --cache-dir .mypy_cache/control -p api -p worker -p hillclimb
 
-check-trainer: setup
-	@$(TRAINER)/mypy --cache-dir .mypy_cache/trainer -p trainer
+check-trainer: .venv-trainer/.ready
+	@$(TRAINER)/mypy --num-workers 2 --cache-dir .mypy_cache/trainer -p trainer
 	@$(TRAINER)/mypy --cache-dir .mypy_cache/trainer benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/checklist.py benchmarks/gpu/carry.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
 
 bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)
