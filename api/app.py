@@ -162,8 +162,15 @@ ROUTERS = (
 )
 
 
-def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = None) -> FastAPI:
-    """Return the application; the default settings come from the environment."""
+def create_app(
+    settings: Settings | None = None,
+    task_queue: TaskQueue | None = None,
+    database: Database | None = None,
+) -> FastAPI:
+    """Return the application; the default settings come from the environment.
+
+    It makes the parts that it does not receive while it serves; who made the others closes them.
+    """
     settings = settings or load_settings()
     hide_codes()
     app = FastAPI(
@@ -175,7 +182,7 @@ def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = 
         redoc_url=None,
         dependencies=[Depends(refuse_unknown_query)],
     )
-    app.state.settings, app.state.task_queue = settings, task_queue
+    app.state.settings, app.state.task_queue, app.state.database = settings, task_queue, database
     own = [route for route in app.routes if isinstance(route, Route)]
     declared = [route for each in ROUTERS for route in each.routes if isinstance(route, Route)]
     app.add_middleware(Gate, routes=gated([*own, *declared]))
@@ -194,7 +201,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     tracing.start_tracing("hillclimb-api")
     try:
-        with open_services(settings, os.environ, app.state.task_queue) as services:
+        parts = (app.state.task_queue, app.state.database)
+        with open_services(settings, os.environ, *parts) as services:
             await anyio.to_thread.run_sync(_bootstrap, settings, services.database)
             app.state.services = services
             app.state.readiness = Readiness(

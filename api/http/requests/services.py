@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 from api.admission.admission import Admission
@@ -82,31 +82,33 @@ class Services:
 
 @contextmanager
 def open_services(
-    settings: Settings, environment: Mapping[str, str], task_queue: TaskQueue | None = None
+    settings: Settings,
+    environment: Mapping[str, str],
+    task_queue: TaskQueue | None = None,
+    database: Database | None = None,
 ) -> Iterator[Services]:
     """Open the parts that the settings name, and close them at the end of the block.
 
-    `environment` has the variables that rented nodes receive.
+    `environment` has the variables that rented nodes receive. Parts that the caller made stay open.
     """
-    database = Database(settings.database_url, pool=settings.db_pool)
-    celery = CeleryTaskQueue(settings.redis_url)
-    services = Services(
-        settings=settings,
-        database=database,
-        task_queue=task_queue or celery,
-        store=open_store(settings.blobs_url, STORE_RETRIES),
-        dataset_pools=DatasetPools(),
-        provider=_provider(settings),
-        node_secrets=node_secrets(settings.node_secrets, environment),
-        keyring=Keyring.of(settings),
-    )
-    try:
-        yield services
-    finally:
-        if services.provider is not None:
-            services.provider.close()
-        celery.close()
-        database.close()
+    with ExitStack() as own:
+        if database is None:
+            made = Database(settings.database_url, pool=settings.db_pool)
+            database = own.enter_context(closing(made))
+        celery = own.enter_context(closing(CeleryTaskQueue(settings.redis_url)))
+        provider = _provider(settings)
+        if provider is not None:
+            own.enter_context(closing(provider))
+        yield Services(
+            settings=settings,
+            database=database,
+            task_queue=task_queue or celery,
+            store=open_store(settings.blobs_url, STORE_RETRIES),
+            dataset_pools=DatasetPools(),
+            provider=provider,
+            node_secrets=node_secrets(settings.node_secrets, environment),
+            keyring=Keyring.of(settings),
+        )
 
 
 def _provider(settings: Settings) -> Provider | None:

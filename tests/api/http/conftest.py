@@ -64,8 +64,10 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def app(settings: Settings, task_queue: RememberingBell) -> AsyncIterator[FastAPI]:
-    made = make_application(settings, task_queue)
+async def app(
+    settings: Settings, task_queue: RememberingBell, database: Database
+) -> AsyncIterator[FastAPI]:
+    made = make_application(settings, task_queue, database)
     async with made.router.lifespan_context(made):
         yield made
 

@@ -9,17 +9,28 @@ from contextlib import ExitStack, asynccontextmanager
 
 import anyio.to_thread
 import httpx
+import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
 from api.http.measurement.readiness import DEADLINE_S
+from api.settings import Settings
 from api.tables import Run
 from api.tables.database import LARGEST_POOL, Database
+from tests.api.fixtures.application import make_application
 from tests.api.http.conftest import RememberingBell
 from tests.fixtures.factories import spec_body
 
 NUM_STUCK = 50
 """More requests than the application has threads."""
+
+
+@pytest.fixture
+async def app(settings: Settings, task_queue: RememberingBell) -> AsyncIterator[FastAPI]:
+    """The application with a pool of its own: requests take all of its connections."""
+    made = make_application(settings, task_queue)
+    async with made.router.lifespan_context(made):
+        yield made
 
 
 async def until(is_true: Callable[[], bool]) -> None:
