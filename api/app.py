@@ -169,7 +169,8 @@ def create_app(
 ) -> FastAPI:
     """Return the application; the default settings come from the environment.
 
-    It makes the parts that it does not receive while it serves; who made the others closes them.
+    While it serves, it opens the parts that were not passed in; the caller closes the others.
+    `database` is a pool of `settings.database_url`.
     """
     settings = settings or load_settings()
     hide_codes()

@@ -227,7 +227,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, postgres(Path(name)) as server:
         migrate(server.url())
         database = Database(server.url())
-        with serve(server.url(), database, Path(name) / "blobs") as served:
+        with serve(server.url(), database, Path(name) / "blobs", has_own_pool=True) as served:
             with database.transaction() as session:
                 session.merge(Project(id=PROJECT, name=PROJECT))
             stage = Stage(database)

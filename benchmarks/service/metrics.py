@@ -98,7 +98,7 @@ def main() -> None:
         with psycopg.connect(server.url(driver="postgresql"), autocommit=True) as connection:
             connection.execute(FILL, (run_id, STEPS, NUM_SERIES))
             connection.execute("VACUUM ANALYZE")
-            with serve(server.url(), database, Path(name) / "blobs") as served:
+            with serve(server.url(), database, Path(name) / "blobs", has_own_pool=True) as served:
                 answers = ask(served, run_id, connection, arguments.rounds)
         database.close()
     result = {

@@ -165,7 +165,7 @@ def main() -> int:
             database = Database(server.url())
             run_ids = prepare(server, database, folder)
             load = os.getloadavg()[0]
-            with serve(server.url(), database, folder / "blobs") as served:
+            with serve(server.url(), database, folder / "blobs", has_own_pool=True) as served:
                 answers = measure(served, run_ids, given.rounds)
             rows = count_rows(server)
             ingest = statistics.median(ingest_seconds(database, run_ids[0], given.rounds))

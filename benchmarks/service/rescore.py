@@ -172,7 +172,10 @@ def measure(url: str, folder: Path) -> dict[str, Any]:
     story, blobs = Story(database), DiskStore(folder / "blobs")
     story.prepare()
     filled = fill(story, blobs, folder)
-    with serve(url, database, folder / "blobs") as served, served.client() as client:
+    with (
+        serve(url, database, folder / "blobs", has_own_pool=True) as served,
+        served.client() as client,
+    ):
         client.timeout = 400.0
         began = time.perf_counter()
         path = f"/v1/runs/{filled.run_id}/rescorings"

@@ -52,8 +52,8 @@ def crash_is_recovered_from(backend: BackendUnderTest) -> None:
     service = backend.service
     run_id = service.submit(spec_for(backend, "crash", schedule=looked_at()))
     victim = service.trainer(run_id, 1)
-    # Files of a checkpoint are stored beside the steps that follow it.
-    service.until_so(lambda: service.of_type(run_id, "checkpoint.saved"))
+    # A checkpoint's files are stored while the next steps run.
+    service.until(run_id, lambda _: service.of_type(run_id, "checkpoint.saved"))
     with halted(victim.pid):
         before = service.events(run_id)
         victim.kill()

@@ -85,7 +85,7 @@ def test_a_runner_without_a_gpu_proves_nothing_and_its_run_is_cancelled(
     backends: dict[str, BackendUnderTest],
 ) -> None:
     service = backends["runner"].service
-    # Its two steps can be over before the cancellation arrives by the runner's heartbeat.
+    # Its two steps can be over before the cancellation arrives with the runner's heartbeat.
     long = ("--set", "placement.type=inline", "--set", "schedule.total_steps=200")
     code, document = accept(service, "gpu", *SMALL, *long)
     assert code == 1

@@ -105,7 +105,10 @@ def measure(url: str, database: Database, folder: Path, run_id: str) -> dict[str
             run = session.get_one(Run, run_id)
             derive(session, run, 1, [make.step(1, LONG_STEPS + step, metrics=metrics)])
 
-    with serve(url, database, folder / "blobs") as served, served.client() as client:
+    with (
+        serve(url, database, folder / "blobs", has_own_pool=True) as served,
+        served.client() as client,
+    ):
 
         def get(path: str, **query: object) -> Callable[[], object]:
             return lambda: client.get(path, params=query).raise_for_status()

@@ -15,7 +15,7 @@ IS_CONNECTED = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
 
 
 def pid_of(database: Database) -> int:
-    """Return the number of PostgreSQL's process behind the connection that was used last."""
+    """Return the process id of PostgreSQL's backend that serves the next transaction."""
     with database.transaction() as session:
         return session.scalars(PID).one()
 
