@@ -23,6 +23,7 @@ from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL
 from api.tables import Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.stack.system.poll import wait_until
 from tests.api.fixtures.serving import SECRET, Served
 from tests.api.fixtures.story import Story
 
@@ -146,12 +147,18 @@ def test_a_stream_survives_the_loss_of_the_listen_connection(story: Story, serve
 
 
 def _kill_listeners(story: Story) -> None:
+    """End the application's LISTEN connection, which it opens beside its first requests."""
+    assert wait_until(lambda: _num_killed(story) >= 1, deadline_s=10)
+
+
+def _num_killed(story: Story) -> int:
     with story.database.transaction() as session:
-        num_killed = session.connection().exec_driver_sql(
+        killed = session.connection().exec_driver_sql(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE starts_with(query, 'LISTEN') AND datname = current_database()"
         )
-        assert num_killed.scalar_one() >= 1
+        num_killed: int = killed.scalar_one()
+    return num_killed
 
 
 def test_other_projects_runs_and_missing_keys_are_refused(story: Story, served: Served) -> None:
