@@ -17,6 +17,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 MINORS = (11, 12)
 """Versions of Python 3 that `requires-python` in pyproject.toml allows."""
+OLDEST = "3.11.2"
+"""Debian 12's Python: a package that needs a later one is refused."""
 LINUX, MACOS = ("x86_64", "aarch64"), ("arm64", "x86_64", "universal2")
 
 
@@ -55,8 +57,7 @@ def _packages(pins: list[str]) -> list[Mapping[str, Any]]:
     """Return the files of the pinned versions by package, as uv's lock (PEP 751) has them."""
     command = (sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-deps", "--universal")
     done = subprocess.run(
-        # The newest 3.11: some packages need more than the first ones.
-        [*command, "--python-version", "3.11.99", "--format", "pylock.toml", "-"],
+        [*command, "--python-version", OLDEST, "--format", "pylock.toml", "-"],
         input="\n".join(pins),
         capture_output=True,
         text=True,

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from hillclimb.spec.backend.skypilot import TrainerInstall
 from worker.skypilot.node_setup import setup_script
@@ -132,3 +134,14 @@ def test_what_is_not_the_locked_file_is_not_installed(
 def test_files_are_locked_for_the_machines_that_train(name: str, *, is_kept: bool) -> None:
     fits: Callable[[str], bool] = runpy.run_path(str(ROOT / "requirements/pins.py"))["fits"]
     assert fits(name) is is_kept
+
+
+def test_every_installed_package_allows_the_oldest_python() -> None:
+    """Debian 12's Python; of the environments that are there."""
+    oldest = runpy.run_path(str(ROOT / "requirements/pins.py"))["OLDEST"]
+    folders = [str(path) for path in ROOT.glob(".venv*/lib/python3.*/site-packages")]
+    assert folders
+    needed = {each.name: each.metadata["Requires-Python"] for each in distributions(path=folders)}
+    assert len(needed) > 100
+    refusing = [name for name, needs in needed.items() if oldest not in SpecifierSet(needs or "")]
+    assert refusing == []

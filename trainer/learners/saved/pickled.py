@@ -29,14 +29,25 @@ _NAMED: tuple[Any, ...] = (
     filesystem._StorageInfo,  # noqa: SLF001 - files name it
     _get_layout,
 )
+
+
+def _member(enumeration: object, name: str) -> object:
+    """Return a member of torch's memory formats: Python 3.11.2 pickles one as a call of getattr."""
+    if enumeration is not metadata._MEM_FORMAT_ENCODING:  # noqa: SLF001 - files name it
+        raise pickle.UnpicklingError(f"its metadata names an attribute of {enumeration!r:.200}")
+    return metadata._MEM_FORMAT_ENCODING[name]  # noqa: SLF001 - files name it
+
+
 _CLASSES: dict[tuple[str, str], Any] = {
     **{(kind.__module__, kind.__qualname__): kind for kind in _NAMED},
     ("torch", "Size"): torch.Size,
+    ("builtins", "getattr"): _member,
     # The folder that it was written to: a path that can only be read.
     ("pathlib", "PosixPath"): PurePosixPath,
     ("pathlib._local", "PosixPath"): PurePosixPath,
 }
-"""What a file may name, besides types of numbers: data classes, and a table of layouts."""
+"""What a file may name, besides types of numbers: data classes, a table of layouts, and a member of
+an enumeration."""
 _MALFORMED = (AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError)
 
 

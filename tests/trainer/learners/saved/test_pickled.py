@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    BytesStorageMetadata,
+    MetadataIndex,
+)
 
 from tests.trainer.fixtures.tiny import tiny_model
 from trainer.errors import CheckpointError, ModelUnavailable
@@ -53,6 +57,30 @@ def test_it_is_loaded_as_it_was_saved(saved: Path, tmp_path: Path) -> None:
     for name in ("learner.json", "rank-0.bin"):
         again, today = (tmp_path / each / "learner" / name for each in ("again", "today"))
         assert again.read_bytes() == today.read_bytes()
+
+
+class Attribute:
+    """Unpickled, it is an attribute of a class that the metadata may name."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (torch.Size, "count")
+
+
+def test_it_is_loaded_also_where_a_member_was_pickled_as_an_attribute(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's 3.11.2 and other early ones of 3.11 do so with each member of an enumeration."""
+    file = saved / "learner" / ".metadata"
+    metadata: Any = FileSystemReader(str(saved / "learner")).read_metadata()
+    monkeypatch.setattr(
+        _MEM_FORMAT_ENCODING, "__reduce_ex__", lambda self, _: (getattr, (type(self), self.name))
+    )
+    file.write_bytes(pickle.dumps(metadata))
+    assert b"getattr" in file.read_bytes()
+    InlineLearner(tiny_model(seed=1)).load(saved)
+    metadata.planner_data = Attribute()
+    file.write_bytes(pickle.dumps(metadata))
+    refused(saved, "its metadata names an attribute of .*torch.Size")
 
 
 def refused(saved: Path, said: str) -> None:
