@@ -1,5 +1,6 @@
 # Two commands do all set-up: `make demo` and `make test`. `make help` lists the rest.
-PYTHON ?= python3
+# It looks for a fast one, and only when an environment is made.
+PYTHON ?= $(shell python3 requirements/interpreter.py)
 CONTROL := .venv/bin
 TRAINER := .venv-trainer/bin
 PEERS := .venv-peers/bin
