@@ -73,13 +73,16 @@ def wheel(folder: Path, text: str) -> str:
     """A wheel of a package `locked` that has `text`; returns its hash."""
     info = "locked-1.0.dist-info"
     path = folder / "locked-1.0-py3-none-any.whl"
+    files = {
+        "locked.py": text,
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: locked\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": "",
+    }
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("locked.py", text)
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: locked\nVersion: 1.0\n")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{info}/RECORD", "")
+        for name, content in files.items():
+            # Without a time of its own an entry gets that of now, and the same text another hash.
+            archive.writestr(zipfile.ZipInfo(name), content)
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -26,9 +26,10 @@ BUCKET = struct.Struct(f"<{DIGEST_BYTES}sdd")
 PLACES_OF_A_NAME = struct.Struct("<" + f"{DIGEST_BYTES}sdd" * PLACES)
 NUM_BYTES = SETS * PLACES_OF_A_NAME.size
 FREE = bytes(DIGEST_BYTES)
-LOCK_TRIES = 50
+LOCK_TRIES = 10
 """A process that was stopped while it held the lock must not stop the others: they then go on
-without it, and a token may count once too little. It is never held for more than some 10 µs."""
+without it, and a token may count once too little. It is never held for more than some 10 µs, unless
+its process loses the core: so a try that fails yields the own one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,6 +118,7 @@ class BucketTable:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                os.sched_yield()
                 continue
             return True
         return False
