@@ -1,6 +1,6 @@
 # Two commands do all set-up: `make demo` and `make test`. `make help` lists the rest.
-# It looks for a fast one, and only when an environment is made.
-PYTHON ?= $(shell python3 requirements/interpreter.py)
+# Looked for once, when a recipe first names it.
+PYTHON ?= $(eval PYTHON := $(or $(shell python3 requirements/interpreter.py),python3))$(PYTHON)
 CONTROL := .venv/bin
 TRAINER := .venv-trainer/bin
 PEERS := .venv-peers/bin

@@ -2,10 +2,10 @@
 
     python3 requirements/interpreter.py
 
-A Python that was built without profile-guided optimisation, as pyenv builds it by default, takes
-1.4 to 1.7 times as long as Debian's. So the first one on PATH is taken unless a later one is
-clearly faster. One fits if it is 3.11 (3.12 where there is no 3.11), can make environments with
-pip, and has the headers that compilers of kernels include.
+A Python that was built without profile-guided optimisation, as pyenv builds it by default, took 1.2
+to 1.7 times as long as Debian's. So the first one on PATH is taken, or a later one that is clearly
+faster than it. One fits if it is CPython 3.11.2 or later, or 3.12 where there is no 3.11, and can
+make environments with pip; one that has the headers for compilers goes before those without.
 
 This file itself runs in Python 3.7 and later.
 """
@@ -13,16 +13,19 @@ This file itself runs in Python 3.7 and later.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 NAMES = ("python3", "python3.11", "python3.12")
-TRIED, FITTING = 11, (11, 12)
-"""Minor versions: the one that everything was tried with, and all that fit."""
+TRIED = 11
+"""The minor version that everything was tried with."""
 CLEARLY_FASTER = 1.2
 PROBE = """
-import ensurepip, os, sys, sysconfig, time, venv
+import ctypes, ensurepip, os, sqlite3, ssl, sys, sysconfig, time, venv
+assert (3, 11, 2) <= sys.version_info < (3, 13) and sys.implementation.name == "cpython"
 class Counter:
     def __init__(self, value): self.value = value
     def next(self): return self.value + 1
@@ -30,10 +33,14 @@ def timed():
     began = time.process_time()
     for value in range(50000): Counter(value).next()
     return time.process_time() - began
-assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
-print(sys.version_info[1], min(timed() for _ in range(5)))
+has_headers = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+print("fits", sys.version_info[1], int(has_headers), min(timed() for _ in range(5)))
 """
-"""Prints the minor version and the CPU seconds of a loop; fails where something is missing."""
+"""Prints minor version, whether there are headers, and the CPU seconds of a loop."""
+NONE_FITS = (
+    "No CPython 3.11 (3.11.2 or later) or 3.12 with venv and pip is on PATH: install one"
+    " (Debian and Ubuntu: python3.11-venv), or name one by `make PYTHON=...`."
+)
 
 
 class Measured(NamedTuple):
@@ -41,22 +48,30 @@ class Measured(NamedTuple):
 
     program: str
     minor: int
+    has_headers: bool
     seconds: float
 
 
 def main() -> None:
-    """Print a path; `python3` where none fits, for pip to say what it needs."""
-    measured = [each for each in map(probe, candidates(os.environ["PATH"])) if each]
-    print(choose(measured) or "python3")
+    """Print the path, quoted for a shell; `python3`, and on stderr why, where none fits."""
+    path = os.environ.get("PATH", os.defpath)
+    chosen = choose([each for each in map(probe, candidates(path)) if each])
+    if chosen is None:
+        print(NONE_FITS, file=sys.stderr)
+    print(shlex.quote(chosen or "python3"))
 
 
 def candidates(path: str) -> list[str]:
     """Return the programs on `path` by the names of a Python, in its order, each file once."""
-    programs = {}
-    for folder in path.split(os.pathsep):
+    programs: dict[Path, str] = {}
+    for folder in filter(None, path.split(os.pathsep)):
         for program in (Path(folder) / name for name in NAMES):
             if os.access(program, os.X_OK):
-                programs.setdefault(program.resolve(), str(program))
+                file = program.resolve()
+                # Several names of a version manager may be links to one program, which looks at
+                # the name that it was started by.
+                key = file if file.name.startswith("python") else program
+                programs.setdefault(key, str(program))
     return list(programs.values())
 
 
@@ -72,19 +87,26 @@ def probe(program: str) -> Measured | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if done.returncode != 0:
+    words = done.stdout.decode(errors="replace").split()
+    if done.returncode != 0 or len(words) != 4 or words[0] != "fits":
         return None
-    minor, seconds = done.stdout.split()
-    return Measured(program, int(minor), float(seconds)) if int(minor) in FITTING else None
+    return Measured(program, int(words[1]), words[2] == "1", float(words[3]))
 
 
 def choose(measured: list[Measured]) -> str | None:
-    """Return the first program that no later one is clearly faster than; None if there is none."""
+    """Return the first program, or a later one that is clearly faster; None if there is none."""
+    first = max(map(_preference, measured), default=None)
     best: Measured | None = None
-    for each in [each for each in measured if each.minor == TRIED] or measured:
-        if best is None or best.seconds > CLEARLY_FASTER * each.seconds:
+    for each in measured:
+        if _preference(each) == first and (
+            best is None or best.seconds > CLEARLY_FASTER * each.seconds
+        ):
             best = each
     return best and best.program
+
+
+def _preference(python: Measured) -> tuple[bool, bool]:
+    return python.minor == TRIED, python.has_headers
 
 
 if __name__ == "__main__":

@@ -38,7 +38,6 @@ REDIS_FIX = "See logs/valkey.log in the state directory, or REDIS_URL."
 RUNNING: frozenset[ServiceState] = frozenset({"ready", "done"})
 NOT_INSTALLED = 3
 """Exit status of a script that did not find a library."""
-PYTHONS = ((3, 11), (3, 12))
 NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "psycopg", "alembic", "celery", "redis", "pydantic")
 
 Level = Literal["ok", "warn", "fail"]
@@ -105,8 +104,8 @@ def examine(options: StackOptions) -> Iterator[Check]:
 
 def _python() -> Iterator[Check]:
     detail = f"Python {sys.version.split()[0]} at {sys.executable}"
-    good = sys.version_info[:2] in PYTHONS
-    fix = "Use Python 3.11 or 3.12: `make setup PYTHON=python3.11`."
+    good = (3, 11, 2) <= sys.version_info < (3, 13)
+    fix = "Use Python 3.11 (3.11.2 or later) or 3.12: `make setup PYTHON=python3.11`."
     yield Check(
         name="python", level="ok" if good else "fail", detail=detail, fix="" if good else fix
     )

@@ -32,7 +32,7 @@ SECRETS_DIR = f"{HOME}/secrets"
 """The launch's secrets: a file for each attempt, because clusters may share a home."""
 SETUP_LOCK = f"{HOME}/setup.lock"
 _PIP = "--quiet --disable-pip-version-check"
-_IS_USABLE = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))"
+_IS_USABLE = "import ensurepip, sys, venv; sys.exit(not (3, 11, 2) <= sys.version_info < (3, 13))"
 _GPUS = "${SKYPILOT_SETUP_NUM_GPUS_PER_NODE:-0}"
 """SkyPilot's variable during set-up; during the job it has another name."""
 

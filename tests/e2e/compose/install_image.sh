@@ -10,7 +10,7 @@ if [ -x "$venv/bin/python" ] && cat $locks | cmp -s - "$venv/.locks"; then
 fi
 echo "setup: installing what the service's image has into $venv"
 for python in /usr/local/bin/python3 /usr/bin/python3.12 /usr/bin/python3.11 "${PYTHON:-python3}"; do
-    if "$python" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
+    if "$python" -c 'import sys, venv; sys.exit(not (3, 11, 2) <= sys.version_info < (3, 13))' 2>/dev/null; then
         break
     fi
 done

@@ -34,7 +34,9 @@ _NAMED: tuple[Any, ...] = (
 def _member(enumeration: object, name: str) -> object:
     """Return a member of torch's memory formats: Python 3.11.2 pickles one as a call of getattr."""
     if enumeration is not metadata._MEM_FORMAT_ENCODING:  # noqa: SLF001 - files name it
-        raise pickle.UnpicklingError(f"its metadata names an attribute of {enumeration!r:.200}")
+        # Without its repr, which a few bytes of pickle can make as large as memory.
+        owner = enumeration if isinstance(enumeration, type) else type(enumeration)
+        raise pickle.UnpicklingError(f"its metadata names an attribute of {owner.__qualname__}")
     return metadata._MEM_FORMAT_ENCODING[name]  # noqa: SLF001 - files name it
 
 

@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,10 +27,10 @@ BUCKET = struct.Struct(f"<{DIGEST_BYTES}sdd")
 PLACES_OF_A_NAME = struct.Struct("<" + f"{DIGEST_BYTES}sdd" * PLACES)
 NUM_BYTES = SETS * PLACES_OF_A_NAME.size
 FREE = bytes(DIGEST_BYTES)
-LOCK_TRIES = 10
-"""A process that was stopped while it held the lock must not stop the others: they then go on
-without it, and a token may count once too little. It is never held for more than some 10 µs, unless
-its process loses the core: so a try that fails yields the own one."""
+LOCK_S, PAUSE_S = 0.01, 50e-6
+"""How long a process waits for the lock, and between two tries. It is never held for more than some
+10 µs, unless its process waits for a core. One that was stopped with it must not stop the others:
+they go on without it, and tokens that are taken at the same moment may count once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,11 +115,13 @@ class BucketTable:
                     fcntl.flock(self.file, fcntl.LOCK_UN)
 
     def _lock_file(self, file: int) -> bool:
-        for _ in range(LOCK_TRIES):
+        end = time.monotonic() + LOCK_S
+        while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                os.sched_yield()
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(PAUSE_S)
                 continue
             return True
-        return False

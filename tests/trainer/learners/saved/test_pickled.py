@@ -60,10 +60,13 @@ def test_it_is_loaded_as_it_was_saved(saved: Path, tmp_path: Path) -> None:
 
 
 class Attribute:
-    """Unpickled, it is an attribute of a class that the metadata may name."""
+    """Unpickled, it is an attribute of something that the metadata may name."""
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.of = owner, name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (torch.Size, "count")
+        return getattr, self.of
 
 
 def test_it_is_loaded_also_where_a_member_was_pickled_as_an_attribute(
@@ -78,9 +81,14 @@ def test_it_is_loaded_also_where_a_member_was_pickled_as_an_attribute(
     file.write_bytes(pickle.dumps(metadata))
     assert b"getattr" in file.read_bytes()
     InlineLearner(tiny_model(seed=1)).load(saved)
-    metadata.planner_data = Attribute()
-    file.write_bytes(pickle.dumps(metadata))
-    refused(saved, "its metadata names an attribute of .*torch.Size")
+    for attribute, refusal in (
+        (Attribute(torch.Size, "count"), "its metadata names an attribute of Size"),
+        (Attribute([[]], "append"), "its metadata names an attribute of list"),
+        (Attribute(_MEM_FORMAT_ENCODING, "__class__"), "its metadata is malformed"),
+    ):
+        metadata.planner_data = attribute
+        file.write_bytes(pickle.dumps(metadata))
+        refused(saved, refusal)
 
 
 def refused(saved: Path, said: str) -> None:
