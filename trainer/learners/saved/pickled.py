@@ -9,6 +9,7 @@ the metadata of tensors consists of; the tensors themselves are read by `torch.l
 from __future__ import annotations
 
 import pickle
+from enum import Enum
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.serialization import _get_layout
 
+_MEMORY_FORMATS: type[Enum] = metadata._MEM_FORMAT_ENCODING  # noqa: SLF001 - files name it
 _NAMED: tuple[Any, ...] = (
     metadata.Metadata,
     metadata.MetadataIndex,
@@ -25,7 +27,7 @@ _NAMED: tuple[Any, ...] = (
     metadata.TensorStorageMetadata,
     metadata.TensorProperties,
     metadata.StorageMeta,
-    metadata._MEM_FORMAT_ENCODING,  # noqa: SLF001 - files name it
+    _MEMORY_FORMATS,
     filesystem._StorageInfo,  # noqa: SLF001 - files name it
     _get_layout,
 )
@@ -33,11 +35,11 @@ _NAMED: tuple[Any, ...] = (
 
 def _member(enumeration: object, name: str) -> object:
     """Return a member of torch's memory formats: Python 3.11.2 pickles one as a call of getattr."""
-    if enumeration is not metadata._MEM_FORMAT_ENCODING:  # noqa: SLF001 - files name it
+    if enumeration is not _MEMORY_FORMATS:
         # Without its repr, which a few bytes of pickle can make as large as memory.
         owner = enumeration if isinstance(enumeration, type) else type(enumeration)
         raise pickle.UnpicklingError(f"its metadata names an attribute of {owner.__qualname__}")
-    return metadata._MEM_FORMAT_ENCODING[name]  # noqa: SLF001 - files name it
+    return _MEMORY_FORMATS[name]
 
 
 _CLASSES: dict[tuple[str, str], Any] = {
