@@ -20,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
+from hillclimb.process.network.abandoned import close_abandoned
 from hillclimb.process.network.addresses import (
     AllowedHosts,
     HostRefused,
@@ -94,6 +95,7 @@ def direct_transport(
         keepalive_expiry=limits.keepalive_expiry,
         network_backend=_AsyncNetwork(allowed, core),
     )
+    close_abandoned(transport._pool)  # noqa: SLF001
     return transport
 
 
@@ -158,9 +160,9 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         except HostRefused as error:
             raise httpx.ConnectError(str(error), request=request) from error
         if proxy not in self._proxied:
-            self._proxied[proxy] = httpx.AsyncHTTPTransport(
-                verify=self.tls, limits=self.limits, proxy=proxy
-            )
+            through = httpx.AsyncHTTPTransport(verify=self.tls, limits=self.limits, proxy=proxy)
+            close_abandoned(through._pool)  # noqa: SLF001
+            self._proxied[proxy] = through
         return await self._proxied[proxy].handle_async_request(request)
 
     async def aclose(self) -> None:

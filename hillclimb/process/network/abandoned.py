@@ -1,0 +1,86 @@
+"""Closes the connections of requests that are cancelled while they connect.
+
+httpcore (1.0.9, and httpcore2 2.16.2) leaves two kinds behind. A request cancelled during the TLS
+handshake closes no socket. One cancelled between the connection and its first byte leaves the
+connection in the pool, where it counts, serves no other request and is never closed: a pool of 100
+answers nothing after 100 of them. A deadline that passes on a busy machine does either.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_UNUSED = ", NEW, Request Count: 0"
+"""End of the description of a connection that has carried nothing: no other request waits."""
+
+
+def close_abandoned(pool: Any) -> None:  # noqa: ANN401 - of httpcore or httpcore2
+    """Let a pool close the connections of cancelled requests."""
+    create = pool.create_connection
+    pool.create_connection = lambda origin: _Connection(create(origin))
+    pool._network_backend = _Network(pool._network_backend)  # noqa: SLF001 - see `direct_transport`
+
+
+@dataclass(slots=True)
+class _Connection:
+    """A connection of a pool."""
+
+    _inner: Any
+
+    async def handle_async_request(self, request: Any) -> Any:  # noqa: ANN401
+        try:
+            return await self._inner.handle_async_request(request)
+        except BaseException:
+            if self._inner.info().endswith(_UNUSED):
+                await self._inner.aclose()
+            raise
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._inner, name)
+
+
+@dataclass(slots=True)
+class _Network:
+    """A network backend whose connections close when their TLS handshake is cancelled."""
+
+    _inner: Any
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        return _Stream(
+            await self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        await self._inner.sleep(seconds)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A connected stream, before TLS."""
+
+    _inner: Any
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:  # noqa: ANN401
+        try:
+            return await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            await self._inner.aclose()
+            raise
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._inner, name)

@@ -1,0 +1,69 @@
+"""A request that is cancelled leaves no connection behind, wherever the cancellation finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from hillclimb.process.network.addresses import OWN_MACHINE_HOSTS
+from hillclimb.process.network.connections import CheckedTransport
+
+MOST_STEPS = 40
+"""Steps of the event loop after which a request to a silent server has long been sent."""
+STEP_S = 0.001
+"""The loop is blocked for this long before each, so that every answer it waits for has come."""
+CLOSED_S = 10.0
+
+
+@dataclass(slots=True)
+class Silent:
+    """A server that answers nothing, and counts its connections."""
+
+    port: int = 0
+    num_accepted: int = 0
+    num_open: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_accepted += 1
+        self.num_open += 1
+        with suppress(ConnectionError):
+            await reader.read()
+        self.num_open -= 1
+        writer.close()
+
+
+@asynccontextmanager
+async def silent_server() -> AsyncIterator[Silent]:
+    silent = Silent()
+    server = await asyncio.start_server(silent.serve, "127.0.0.1", 0)
+    silent.port = server.sockets[0].getsockname()[1]
+    try:
+        yield silent
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_request_cancelled_at_any_step_closes_its_connection(scheme: str) -> None:
+    async with (
+        silent_server() as silent,
+        httpx.AsyncClient(transport=CheckedTransport(OWN_MACHINE_HOSTS), timeout=None) as client,
+    ):
+        for steps in range(MOST_STEPS):
+            request = asyncio.create_task(client.get(f"{scheme}://127.0.0.1:{silent.port}/"))
+            for _ in range(steps):
+                time.sleep(STEP_S)  # noqa: ASYNC251
+                await asyncio.sleep(0)
+            request.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await request
+        assert silent.num_accepted > MOST_STEPS // 2
+        async with asyncio.timeout(CLOSED_S):
+            while silent.num_open:  # noqa: ASYNC110 - the server learns it from its sockets
+                await asyncio.sleep(0.01)
