@@ -123,4 +123,14 @@ def test_the_clock_overtakes_what_its_rounds_have_sent_for(redis_url: str) -> No
 
 
 def _offered(sim: RunSimulation, run_id: str) -> bool:
-    return wait_until(lambda: sim.status(run_id) is RunStatus.PROVISIONING, deadline_s=DEADLINE_S)
+    """Whether the worker offers the run to the runner, which sends heartbeats meanwhile.
+
+    Without them its lease may end before the worker has started.
+    """
+
+    def offered() -> bool:
+        sim.now = datetime.now(UTC)
+        sim.heartbeat()
+        return sim.status(run_id) is RunStatus.PROVISIONING
+
+    return wait_until(offered, deadline_s=DEADLINE_S)
