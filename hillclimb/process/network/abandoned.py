@@ -24,9 +24,9 @@ def close_abandoned(pool: Any) -> None:  # noqa: ANN401 - of httpcore or httpcor
     pool._network_backend = _Network(pool._network_backend)  # noqa: SLF001 - see `direct_transport`
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Connection:
-    """A connection of a pool."""
+    """A connection of a pool, which keeps some of them in sets."""
 
     _inner: Any
 

@@ -7,12 +7,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
+import httpcore
+import httpcore2
 import httpx
+import httpx2
 import pytest
 
 from hillclimb.process.network.addresses import OWN_MACHINE_HOSTS
-from hillclimb.process.network.connections import CheckedTransport
+from hillclimb.process.network.connections import direct_transport
 
 MOST_STEPS = 40
 """Steps of the event loop after which a request to a silent server has long been sent."""
@@ -50,10 +54,14 @@ async def silent_server() -> AsyncIterator[Silent]:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_request_cancelled_at_any_step_closes_its_connection(scheme: str) -> None:
+@pytest.mark.parametrize(("http", "core"), [(httpx, httpcore), (httpx2, httpcore2)])
+async def test_a_request_cancelled_at_any_step_closes_its_connection(
+    http: Any, core: Any, scheme: str
+) -> None:
+    transport = direct_transport(OWN_MACHINE_HOSTS, http=http, core=core)
     async with (
         silent_server() as silent,
-        httpx.AsyncClient(transport=CheckedTransport(OWN_MACHINE_HOSTS), timeout=None) as client,
+        http.AsyncClient(transport=transport, timeout=None) as client,
     ):
         for steps in range(MOST_STEPS):
             request = asyncio.create_task(client.get(f"{scheme}://127.0.0.1:{silent.port}/"))
