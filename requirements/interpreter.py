@@ -34,7 +34,7 @@ def timed():
     for value in range(50000): Counter(value).next()
     return time.process_time() - began
 has_headers = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
-print("fits", sys.version_info[1], int(has_headers), min(timed() for _ in range(5)))
+print("fits", sys.version_info[1], int(has_headers), min(timed() for _ in range(25)))
 """
 """Prints minor version, whether there are headers, and the CPU seconds of a loop."""
 NONE_FITS = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SUITE = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="test_quick" time="0.5"/>
 <testcase classname="tests.test_a" name="test_slow" time="{seconds}">{properties}</testcase>
