@@ -183,11 +183,13 @@ def test_ten_thousand_runs_are_paged_and_the_page_comes_at_once(
         session.execute(insert(Run), rows)
     story.database.close()  # its connections may have plans that were made for an empty table
     browser.get("/")
-    started = time.monotonic()
-    page = browser.get("/")
-    took = time.monotonic() - started
+    took = []
+    for _ in range(5):  # beside other processes one takes longer; a list of all runs, each does
+        started = time.monotonic()
+        page = browser.get("/")
+        took.append(time.monotonic() - started)
     assert len(names_in(page)) == 50
-    assert took < 1.0
+    assert min(took) < 1.0
     seen = set(names_in(page))
     following = re.search(r'rel="next" href="([^"]+)"', page.text)
     assert following is not None
