@@ -73,3 +73,13 @@ def test_a_slow_test_without_an_invariant_fails(folder: Path) -> None:
     (folder / "trainer.xml").write_text(SUITE.format(seconds="7.0", properties=""))
     done = record(folder)
     assert (done.returncode, "[names no invariant]" in done.stdout) == (0, True)
+
+
+def test_on_a_machine_of_half_the_speed_a_test_may_take_twice_as_long(folder: Path) -> None:
+    many = '<testcase classname="tests.test_b" name="test_x" time="12.0"/>' * 400
+    slow = SUITE.format(seconds="38.0", properties="")
+    (folder / "trainer.xml").write_text(slow.replace("</testsuite>", many + "</testsuite>", 1))
+    assert record(folder).returncode == 0
+    slow = SUITE.format(seconds="41.0", properties="")
+    (folder / "trainer.xml").write_text(slow.replace("</testsuite>", many + "</testsuite>", 1))
+    assert record(folder).returncode == 1
