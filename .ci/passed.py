@@ -49,6 +49,7 @@ PARTS = {
         watches=(
             *EVERY,
             *("api", "worker", "migrations", "alembic.ini", "examples/*.yaml"),
+            *("docs/*.md", "docs/*.yaml", "assets/*.json"),
             *(
                 "tests/api",
                 "tests/fixtures",

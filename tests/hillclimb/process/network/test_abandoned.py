@@ -27,19 +27,23 @@ CLOSED_S = 10.0
 
 @dataclass(slots=True)
 class Silent:
-    """A server that answers nothing, and counts its connections."""
+    """A server that answers nothing at first, and counts its connections."""
 
     port: int = 0
+    answers: bool = False
     num_accepted: int = 0
     num_open: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_accepted += 1
         self.num_open += 1
-        with suppress(ConnectionError):
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            if self.answers:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
             await reader.read()
-        self.num_open -= 1
         writer.close()
+        self.num_open -= 1
 
 
 @asynccontextmanager
@@ -49,8 +53,26 @@ async def silent_server() -> AsyncIterator[Silent]:
     silent.port = server.sockets[0].getsockname()[1]
     try:
         yield silent
+        await until_closed(silent)
     finally:
         server.close()
+
+
+async def until_closed(silent: Silent) -> None:
+    async with asyncio.timeout(CLOSED_S):
+        while silent.num_open:  # noqa: ASYNC110 - the server learns it from its sockets
+            await asyncio.sleep(0.01)
+
+
+async def cancel_at_every_step(client: Any, url: str) -> None:
+    for steps in range(MOST_STEPS):
+        request = asyncio.create_task(client.get(url))
+        for _ in range(steps):
+            time.sleep(STEP_S)  # noqa: ASYNC251
+            await asyncio.sleep(0)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -63,15 +85,16 @@ async def test_a_request_cancelled_at_any_step_closes_its_connection(
         silent_server() as silent,
         http.AsyncClient(transport=transport, timeout=None) as client,
     ):
-        for steps in range(MOST_STEPS):
-            request = asyncio.create_task(client.get(f"{scheme}://127.0.0.1:{silent.port}/"))
-            for _ in range(steps):
-                time.sleep(STEP_S)  # noqa: ASYNC251
-                await asyncio.sleep(0)
-            request.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await request
+        await cancel_at_every_step(client, f"{scheme}://127.0.0.1:{silent.port}/")
         assert silent.num_accepted > MOST_STEPS // 2
-        async with asyncio.timeout(CLOSED_S):
-            while silent.num_open:  # noqa: ASYNC110 - the server learns it from its sockets
-                await asyncio.sleep(0.01)
+        await until_closed(silent)
+
+
+async def test_a_pool_of_one_place_still_answers_after_requests_that_were_cancelled() -> None:
+    one = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+    transport = direct_transport(OWN_MACHINE_HOSTS, limits=one)
+    async with silent_server() as silent, httpx.AsyncClient(transport=transport) as client:
+        url = f"http://127.0.0.1:{silent.port}/"
+        await cancel_at_every_step(client, url)
+        silent.answers = True
+        assert (await client.get(url, timeout=CLOSED_S)).status_code == 204
