@@ -39,6 +39,7 @@ from hillclimb.client.http import problem_of, read_payload
 from hillclimb.client.paths import of_run
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, parse_stream
+from hillclimb.process.network.abandoned import close_abandoned_of
 from hillclimb.protocol.payloads.events import EventPayload
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.stack.state.connection import Connection
@@ -75,6 +76,7 @@ class AsyncClient(AsyncPart):
             headers={"Authorization": f"Bearer {connection.api_key}"},
             timeout=STREAM_TIMEOUT,
         )
+        close_abandoned_of(self._streams)
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
 _UNUSED = ", NEW, Request Count: 0"
 """End of the description of a connection that has carried nothing: no other request waits."""
 
@@ -22,6 +24,17 @@ def close_abandoned(pool: Any) -> None:  # noqa: ANN401 - of httpcore or httpcor
     create = pool.create_connection
     pool.create_connection = lambda origin: _Connection(create(origin))
     pool._network_backend = _Network(pool._network_backend)  # noqa: SLF001 - see `direct_transport`
+
+
+def close_abandoned_of(client: httpx.AsyncClient) -> None:
+    """Let every pool of a client, those of proxies too, close the connections of cancelled requests.
+
+    For clients whose transports httpx chose itself: it takes no proxy from the environment where it
+    is given a transport.
+    """
+    for transport in (client._transport, *client._mounts.values()):  # noqa: SLF001
+        if isinstance(transport, httpx.AsyncHTTPTransport):
+            close_abandoned(transport._pool)  # noqa: SLF001
 
 
 @dataclass(slots=True, eq=False)

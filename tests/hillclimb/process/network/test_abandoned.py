@@ -9,14 +9,17 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import httpcore
 import httpcore2
 import httpx
 import httpx2
 import pytest
 
+from hillclimb.client.asynchronous.client import AsyncClient
 from hillclimb.process.network.addresses import OWN_MACHINE_HOSTS
 from hillclimb.process.network.connections import direct_transport
+from hillclimb.stack.state.connection import Connection
 
 MOST_STEPS = 40
 """Steps of the event loop after which a request to a silent server has long been sent."""
@@ -67,12 +70,37 @@ async def until_closed(silent: Silent) -> None:
 async def cancel_at_every_step(client: Any, url: str) -> None:
     for steps in range(MOST_STEPS):
         request = asyncio.create_task(client.get(url))
-        for _ in range(steps):
-            time.sleep(STEP_S)  # noqa: ASYNC251
-            await asyncio.sleep(0)
+        await go_on(steps)
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
+
+
+async def go_on(steps: int) -> None:
+    for _ in range(steps):
+        time.sleep(STEP_S)  # noqa: ASYNC251
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_program_that_stops_following_a_run_leaves_no_connection(scheme: str) -> None:
+    """By a scope of anyio, which also cancels what is awaited after the cancellation."""
+
+    async def follow(client: AsyncClient, scope: anyio.CancelScope) -> None:
+        with scope:
+            async for _ in client.follow("run_1"):
+                pass
+
+    async with silent_server() as silent:
+        connection = Connection(url=f"{scheme}://127.0.0.1:{silent.port}", api_key="key")
+        async with AsyncClient(connection) as client, anyio.create_task_group() as tasks:
+            for steps in range(MOST_STEPS):
+                scope = anyio.CancelScope()
+                tasks.start_soon(follow, client, scope)
+                await go_on(steps)
+                scope.cancel()
+            await until_closed(silent)
+        assert silent.num_accepted > MOST_STEPS // 2
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
