@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -17,7 +15,10 @@ import yaml
 
 from hillclimb.cli.commands import complete
 from hillclimb.cli.tools.first_spec import TEMPLATE
+from hillclimb.client.client import Client
+from hillclimb.protocol.payloads.runs import RunPayload
 from hillclimb.spec.run import RunSpec
+from hillclimb.stack.state.connection import connection
 from tests.hillclimb.cli.first_hour.own_stack import ROOT, environment_in, stop_in
 
 FOLLOWED_S = 5
@@ -94,7 +95,7 @@ def test_the_lines_of_make_name_targets_that_exist() -> None:
 
 
 @pytest.mark.long
-def test_the_lines_run_one_after_another(shell: subprocess.Popen[str]) -> None:
+def test_the_lines_run_one_after_another(shell: subprocess.Popen[str], tmp_path: Path) -> None:
     """RUN is the run trained or posted last; followers and streams are cut off after a while.
 
     Two lines are not run: `make demo` and `make test` would run this test in itself.
@@ -106,33 +107,34 @@ def test_the_lines_run_one_after_another(shell: subprocess.Popen[str]) -> None:
         printed = run(shell, line)
         assert "Traceback" not in printed
         if "submit mine.yaml --set" in line or line.endswith("/v1/runs"):
-            run(shell, f"NAMED={last(shell)['id']}")
+            run(shell, f"NAMED={last(tmp_path).id}")
         for end, condition in READ_ON.items():
             if line.endswith(end):
-                wait_for(shell, condition)
+                wait_for(tmp_path, condition)
 
 
-READ_ON: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "hillclimb submit mine.yaml": lambda run: run["progress"]["step"] >= 1,
-    "hillclimb pause @last": lambda run: run["status"] == "paused",
-    "hillclimb cancel @last": lambda run: run["status"] == "cancelled",
-    "/cancel": lambda run: run["status"] == "cancelled",
+READ_ON: dict[str, Callable[[RunPayload], bool]] = {
+    "hillclimb submit mine.yaml": lambda run: run.progress.step >= 1,
+    "hillclimb pause @last": lambda run: run.status == "paused",
+    "hillclimb cancel @last": lambda run: run.status == "cancelled",
+    "/cancel": lambda run: run.status == "cancelled",
 }
 """By the end of a line: what a user sees before typing the next one."""
 
 
-def last(shell: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return the newest run."""
-    shown: dict[str, Any] = json.loads(run(shell, "hillclimb show @last --json"))
-    return shown
+def last(folder: Path) -> RunPayload:
+    """Return the newest run of the stack in `folder`."""
+    found = connection(folder / "state")
+    assert found is not None
+    with Client(found) as client:
+        return client.run(client.find_run("@last"))
 
 
-def wait_for(shell: subprocess.Popen[str], condition: Callable[[dict[str, Any]], bool]) -> None:
+def wait_for(folder: Path, condition: Callable[[RunPayload], bool]) -> None:
     end = time.monotonic() + 300.0
-    while not condition(shown := last(shell)):
+    while not condition(shown := last(folder)):
         assert time.monotonic() < end, shown
-        # Each look starts a process: without a pause it takes a core from the run itself.
-        time.sleep(2.0)
+        time.sleep(0.5)
 
 
 def run(shell: subprocess.Popen[str], line: str) -> str:
