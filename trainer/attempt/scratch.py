@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,12 +22,22 @@ from hillclimb.protocol.rundir import (
 )
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
+WEIGHTS_PREFIX = "hillclimb-weights-"
 
 
 def scratch_path(root: Path, prefix: str) -> Path:
     """Return a path in `root` named after this process, and delete the folders of dead ones."""
     remove_stale(root, prefix)
     return root / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def shared_directory() -> Path:
+    """Name this process's folder for weights: in shared memory where there is some, else on a disk.
+
+    Folders of processes that were killed are deleted.
+    """
+    root = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+    return scratch_path(root, WEIGHTS_PREFIX)
 
 
 def remove_stale(root: Path, prefix: str) -> None:

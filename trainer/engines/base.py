@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
-
-import torch
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from trainer.types import Sample, SamplingParams
+
+if TYPE_CHECKING:
+    # A rollout worker samples without it (`hillclimb.process.lazy_imports`).
+    import torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

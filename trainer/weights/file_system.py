@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from trainer.attempt.scratch import SHARED_MEMORY, scratch_path
 from trainer.weights.digests import WeightDigests, assert_same_weights
 
-PREFIX = "hillclimb-weights-"
 _STEM = "version-"
 
 
@@ -124,12 +121,3 @@ def newest_weights(directory: Path) -> WeightsFile | None:
         for path in directory.glob(f"{_STEM}*")
     ]
     return max(files, key=lambda each: each.version, default=None)
-
-
-def shared_directory() -> Path:
-    """Name this process's folder for weights: in shared memory where there is some, else on a disk.
-
-    Folders of processes that were killed are deleted.
-    """
-    root = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-    return scratch_path(root, PREFIX)

@@ -18,8 +18,8 @@ from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.rundir import WEIGHTS, run_tag
 from hillclimb.spec.run import RunSpec
 from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.attempt.scratch import shared_directory
 from trainer.engines.base import Engine
-from trainer.weights.file_system import shared_directory
 
 if TYPE_CHECKING:
     from trainer.engines.choose import ChosenEngine, Weights

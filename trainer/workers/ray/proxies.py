@@ -9,23 +9,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
-import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from hillclimb.environment.task import Task
-from trainer.algo.sequences import Batch, SequenceValues
 from trainer.engines.admission import UNLIMITED, CacheClaim
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.types import Sample, SamplingParams
-from trainer.weights.chunks import WeightChunk, WeightChunks
-from trainer.weights.digests import WeightDigests
 from trainer.workers.ray.engine_loads import EngineLoads
 from trainer.workers.ray.restarts import IDLE, CumulativeStats, RestartTracker
+
+if TYPE_CHECKING:
+    # A rollout worker gets its engine's proxy, and does without torch
+    # (`hillclimb.process.lazy_imports`).
+    import torch
+
+    from trainer.algo.sequences import Batch, SequenceValues
+    from trainer.weights.chunks import WeightChunk, WeightChunks
+    from trainer.weights.digests import WeightDigests
 
 HEALTH_TIMEOUT_S = 10.0
 """Deadline of a health check, which the actor answers whatever else it does (seconds)."""

@@ -28,21 +28,17 @@ from trainer.inputs.accepted_paths import library_versions, own_version, require
 from trainer.workers.factory import WorkerFactory
 from trainer.workers.group import SamplingWorkers, WorkerGroup, WorkerRestarted, weight_sync
 from trainer.workers.phase_switch import PhaseSwitch, SwitchedSync
-from trainer.workers.ray.actors import (
-    DISK_PROBE,
-    HEALTH_GROUP,
-    EngineActor,
-    EngineFacts,
-    LearnerActor,
-    RolloutActor,
-)
 from trainer.workers.ray.cluster import Bundle, RayCluster
+from trainer.workers.ray.engine_actor import HEALTH_GROUP, EngineActor, EngineFacts
+from trainer.workers.ray.learner_actor import LearnerActor
 from trainer.workers.ray.proxies import (
     RemoteEngine,
     RemoteLearner,
     RemoteRolloutWorkers,
     SpreadEngine,
 )
+from trainer.workers.ray.rollout_actor import RolloutActor
+from trainer.workers.ray.shared_disk import DISK_PROBE
 
 _Workers = TypeVar("_Workers", WorkerGroup, SamplingWorkers)
 _MAX_RESTARTS = 5

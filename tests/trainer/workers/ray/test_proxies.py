@@ -25,8 +25,10 @@ from trainer.rollouts.limits.liveness import Request, refuse_dead_engine
 from trainer.rollouts.request import RolloutRequest
 from trainer.rollouts.worker import copy_of
 from trainer.workers.ray import proxies
-from trainer.workers.ray.actors import EngineActor, LearnerActor, Reply
+from trainer.workers.ray.engine_actor import EngineActor
+from trainer.workers.ray.learner_actor import LearnerActor
 from trainer.workers.ray.proxies import RemoteLearner, RemoteRolloutWorkers, SpreadEngine
+from trainer.workers.ray.replies import Reply
 from trainer.workers.ray.restarts import IDLE
 
 
@@ -169,14 +171,22 @@ def test_a_full_disk_is_named_in_the_rank_that_meets_it(method: str, tmp_path: P
         getattr(worker, method)(*arguments)
 
 
-def test_a_worker_computes_with_one_thread_whatever_ray_was_started_with() -> None:
+class NoEngine:
+    """A factory without an engine."""
+
+    def make_engine(self) -> None:
+        raise EngineError("no engine")
+
+
+async def test_a_worker_computes_with_one_thread_whatever_ray_was_started_with() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         LearnerActor(None, 0, 1)  # type: ignore[arg-type]
         assert torch.get_num_threads() == 1
         torch.set_num_threads(2)
-        EngineActor(None)  # type: ignore[arg-type]
+        with pytest.raises(EngineError):
+            await EngineActor(NoEngine()).start()  # type: ignore[arg-type]
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)

@@ -18,7 +18,8 @@ from trainer.attempt.startup import StartupPhases  # noqa: E402
 from trainer.errors import SpecError  # noqa: E402
 from trainer.workers.factory import WorkerFactory  # noqa: E402
 from trainer.workers.ray import workers  # noqa: E402
-from trainer.workers.ray.actors import EngineActor, EngineFacts, LearnerActor  # noqa: E402
+from trainer.workers.ray.engine_actor import EngineActor, EngineFacts  # noqa: E402
+from trainer.workers.ray.learner_actor import LearnerActor  # noqa: E402
 
 __all__ = ["running"]
 pytestmark = pytest.mark.long

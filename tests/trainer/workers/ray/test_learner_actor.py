@@ -10,7 +10,12 @@ import torch
 
 from tests.trainer.fixtures.short_run import short_spec
 from trainer.workers.factory import WorkerFactory
-from trainer.workers.ray.actors import ALLOCATOR, LearnerActor, allocator_settings, rank_threads
+from trainer.workers.ray.learner_actor import (
+    ALLOCATOR,
+    LearnerActor,
+    allocator_settings,
+    rank_threads,
+)
 
 
 @pytest.mark.parametrize(
