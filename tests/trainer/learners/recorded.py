@@ -17,6 +17,7 @@ def sampler() -> Qwen3ForCausalLM:
     return tiny_model()
 
 
+@cache
 def sequence(
     *, prompt: int, sample: int, length: int, advantage: float, temperature: float = 1.0
 ) -> TrainingSequence:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests.trainer.learners.context.divided import (
     CASES,
     TRAINED,
     WORLDS,
+    World,
     families,
     pass_over,
     rank_of,
@@ -33,8 +36,19 @@ from trainer.learners.model.policy import refuse_indivisible
 # Whichever comes first waits for the processes of all.
 pytestmark = pytest.mark.invariant("ranks that share sequences compute what one computes alone")
 
-GROUPS = [(world.num_ranks, size) for world in WORLDS for size in world.sizes]
+GROUPS = [
+    pytest.param(
+        world,
+        size,
+        # Four ranks play both: a group of all, and pairs. Two ranks alone show nothing more.
+        marks=[pytest.mark.long] if world.num_ranks == 2 else [],
+        id=f"{size} of {world.num_ranks}",
+    )
+    for world in WORLDS
+    for size in world.sizes
+]
 """Ranks, and how many of them share a sequence: 2 of 2, 4 of 4, and two pairs beside each other."""
+Played = Callable[[World], Path]
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +77,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 
 @pytest.fixture(scope="module")
-def played(alone: tuple[Path, dict[str, Any]]) -> dict[int, Path]:
-    """The folder of each world, by its number of ranks."""
-    for world in WORLDS:
-        run(world, alone[0] / str(world.num_ranks))
-    return {world.num_ranks: alone[0] / str(world.num_ranks) for world in WORLDS}
+def played(alone: tuple[Path, dict[str, Any]]) -> Played:
+    """The folder of a world, whose processes play when it is first asked for."""
+
+    @cache
+    def play(world: World) -> Path:
+        folder = alone[0] / str(world.num_ranks)
+        run(world, folder)
+        return folder
+
+    return play
 
 
 def gap(first: Path, second: Path) -> float:
@@ -78,11 +97,11 @@ def gap(first: Path, second: Path) -> float:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("ranks", "size"), GROUPS)
+@pytest.mark.parametrize(("world", "size"), GROUPS)
 def test_logprobs_loss_and_gradients_are_those_of_one_rank(
-    alone: tuple[Path, dict[str, Any]], played: dict[int, Path], case: str, ranks: int, size: int
+    alone: tuple[Path, dict[str, Any]], played: Played, case: str, world: World, size: int
 ) -> None:
-    found = torch.load(played[ranks] / f"passes-{size}.pt", weights_only=False)[case]
+    found = torch.load(played(world) / f"passes-{size}.pt", weights_only=False)[case]
     expected = alone[1]["passes"][case]
     assert found["logprobs"].keys() == expected["logprobs"].keys()
     assert {len(each[0]) for each in found["logprobs"].values()} >= {1, 35}
@@ -101,11 +120,11 @@ def test_logprobs_loss_and_gradients_are_those_of_one_rank(
     assert mine.entropy == pytest.approx(its.entropy, rel=1e-5)
 
 
-@pytest.mark.parametrize(("ranks", "size"), GROUPS)
+@pytest.mark.parametrize(("world", "size"), GROUPS)
 def test_steps_metrics_and_scores_are_those_of_one_rank(
-    alone: tuple[Path, dict[str, Any]], played: dict[int, Path], ranks: int, size: int
+    alone: tuple[Path, dict[str, Any]], played: Played, world: World, size: int
 ) -> None:
-    path = played[ranks]
+    path = played(world)
     metrics, values, logprobs = torch.load(path / f"trained-{size}.pt", weights_only=False)
     for step, (one, shared) in enumerate(zip(alone[1]["metrics"], metrics, strict=True)):
         assert one.keys() == shared.keys()
@@ -116,14 +135,14 @@ def test_steps_metrics_and_scores_are_those_of_one_rank(
     # One rank of each group has the values of the group's tokens, and the others none.
     counts = [len(each) for each in values]
     assert sum(counts) == len(alone[1]["values"])
-    assert not any(counts[rank] for rank in range(ranks) if rank % size)
+    assert not any(counts[rank] for rank in range(world.num_ranks) if rank % size)
 
 
-@pytest.mark.parametrize(("ranks", "size"), GROUPS)
+@pytest.mark.parametrize(("world", "size"), GROUPS)
 def test_a_checkpoint_of_any_group_goes_on_in_any_other(
-    alone: tuple[Path, dict[str, Any]], played: dict[int, Path], ranks: int, size: int
+    alone: tuple[Path, dict[str, Any]], played: Played, world: World, size: int
 ) -> None:
-    path = played[ranks]
+    path = played(world)
     own = path / f"uninterrupted-{size}.safetensors"
     assert gap(own, path / f"resumed-own-{size}.safetensors") == 0.0
     assert gap(own, path / f"resumed-one-{size}.safetensors") < 1e-5
@@ -136,11 +155,11 @@ def test_a_checkpoint_of_any_group_goes_on_in_any_other(
     assert gap(alone[0] / "uninterrupted-1.safetensors", resumed) < 1e-5
 
 
-@pytest.mark.parametrize(("ranks", "size"), GROUPS)
+@pytest.mark.parametrize(("world", "size"), GROUPS)
 def test_a_token_is_computed_by_its_own_experts_on_whichever_rank_it_lies(
-    alone: tuple[Path, dict[str, Any]], played: dict[int, Path], ranks: int, size: int
+    alone: tuple[Path, dict[str, Any]], played: Played, world: World, size: int
 ) -> None:
-    path = played[ranks]
+    path = played(world)
     metrics = torch.load(path / f"experts-{size}.pt", weights_only=False)
     for one, shared in zip(alone[1]["experts"], metrics, strict=True):
         assert "policy/experts/replayed_otherwise" in one
