@@ -16,14 +16,14 @@ from hillclimb.protocol.events import RunWarning, TrainerStarted
 from hillclimb.spec.training.model import YarnSpec
 from tests.trainer.engines.vllm.late import import_vllm
 from tests.trainer.fixtures.short_run import ShortRun
-from trainer.attempt.scratch import SHARED_MEMORY
+from trainer.attempt.scratch import SHARED_MEMORY, WEIGHTS_PREFIX
 from trainer.engines import choose
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, SpecError
 from trainer.inputs.model.directory import load_config
 from trainer.weights.base import TimedSync
 from trainer.weights.digests import WeightDigests
-from trainer.weights.file_system import PREFIX, FileSystemSync
+from trainer.weights.file_system import FileSystemSync
 
 BUILDS = "trainer.engines.vllm.builds"
 
@@ -252,7 +252,7 @@ async def test_weights_pass_through_the_chosen_place(
         assert sync._directory == run.dir().path / "weights"
         return
     assert sync._directory.is_relative_to(SHARED_MEMORY) is SHARED_MEMORY.is_dir()
-    assert sync._directory.name.startswith(f"{PREFIX}{os.getpid()}-")
+    assert sync._directory.name.startswith(f"{WEIGHTS_PREFIX}{os.getpid()}-")
 
 
 @pytest.mark.parametrize(("setting", "value"), [("kv_cache_dtype", "fp8"), ("kv_offload_gib", 8)])
