@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,15 @@ def test_an_offloaded_rank_goes_on_from_what_another_one_saved(tmp_path: Path) -
     offloaded.step(batch())
     weights = kept.weights()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in offloaded.weights().items())
+
+
+def test_fsdp_finds_nothing_to_look_into_before_a_pass() -> None:
+    """It goes through containers element by element: those of a micro-batch have every token."""
+    learner, seen = rank(), []
+    learner._models.policy.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
+    learner.step(batch())
+    assert seen
+    assert not any(is_dataclass(each) or isinstance(each, dict | list | tuple) for each in seen)
 
 
 def test_recomputed_activations_are_not_kept() -> None:

@@ -6,6 +6,8 @@ whole forward pass, chunks of the head included.
 
 from __future__ import annotations
 
+from typing import final
+
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
@@ -23,6 +25,19 @@ from trainer.learners.model.scoring import token_logprobs
 from trainer.learners.packing.packing import MicroBatch
 from trainer.learners.recurrent.delta_net import prepare
 from trainer.learners.recurrent.layout import RecurrentLayout
+
+
+@final
+class _Sealed:
+    """A micro-batch on its way into the module.
+
+    Before a forward pass FSDP looks for tensors with a gradient in all that its module is called
+    with: in tuples and dataclasses, element by element. A micro-batch has none, and every token of
+    its sequences as a Python number; it does not look into other objects.
+    """
+
+    def __init__(self, micro: MicroBatch) -> None:
+        self.micro = micro
 
 
 class PolicyModule(torch.nn.Module):
@@ -65,13 +80,18 @@ class PolicyModule(torch.nn.Module):
         self.attention_kernel: Kernel = varlen_attn
         """Of attention over packed sequences on a GPU."""
 
-    def forward(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute log-probs (with gradient) and entropies (without) of the actions, [A] float32.
 
         Ranks of a context group all get the values of all actions of their micro-batch, each with
         the gradient of those that its tokens predict.
         """
-        context, own = self._context_group, slice(None)
+        scores: tuple[torch.Tensor, torch.Tensor] = super().__call__(_Sealed(micro))
+        return scores
+
+    def forward(self, sealed: _Sealed) -> tuple[torch.Tensor, torch.Tensor]:
+        """Do the work of a call, between the hooks of FSDP."""
+        micro, context, own = sealed.micro, self._context_group, slice(None)
         if context is not None:
             own = context.part(len(micro.token_ids_N))
         device, dtype = micro.token_ids_N.device, self._computes_in

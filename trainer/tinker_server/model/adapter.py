@@ -93,9 +93,8 @@ class Adapter:
         for members in _packs(request.data):
             with torch.set_grad_enabled(backward):
                 logprobs, _ = self._policy(_packed(request.data, inputs, members))
-                parts = logprobs.split(
-                    [len(request.data[each].model_input.tokens) for each in members]
-                )
+                lengths = [len(request.data[each].model_input.tokens) for each in members]
+                parts = torch.split(logprobs, lengths)
                 loss = torch.stack(
                     [
                         LOSSES[request.loss_fn](part, inputs[each], low, high)
