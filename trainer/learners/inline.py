@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -16,6 +19,18 @@ from trainer.weights.base import Published
 from trainer.weights.broadcast import free_address
 from trainer.weights.chunks import WeightChunk, WeightChunks
 from trainer.weights.digests import WeightDigests
+
+
+@cache
+def _thread(process: int) -> ThreadPoolExecutor:
+    """Return the one thread in which the learners of a process compute.
+
+    torch works out how an operation on sharded tensors is done once per thread: a thread of a pool
+    spent 0.1 s on it in its first step, and asyncio's pool gave each of the first steps another.
+    `process` is the process's own id: a fork has the executor of its parent without the thread.
+    """
+    del process
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner")
 
 
 class InlineLearner:
@@ -46,7 +61,8 @@ class InlineLearner:
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
         """
-        return await asyncio.to_thread(self.rank.step, batch)
+        thread = _thread(os.getpid())
+        return await asyncio.get_running_loop().run_in_executor(thread, self.rank.step, batch)
 
     async def take_token_values(self) -> tuple[SequenceValues, ...]:
         """See `Learner.take_token_values`."""
