@@ -17,7 +17,7 @@ from hillclimb.protocol.events import EVENTS, Event, ProbeCompleted, TrainerEnde
 from hillclimb.protocol.rundir import AttemptDir, ExitRecord
 from tests.trainer.attempt.sinks.ingest import serving
 from tests.trainer.fixtures.forked import run_forked
-from tests.trainer.fixtures.short_run import short_spec
+from tests.trainer.fixtures.short_run import MAX_TOKENS, short_spec
 from tests.trainer.fixtures.tiny_model import write_tiny_model
 from trainer.__main__ import main
 from trainer.jobs import process
@@ -25,7 +25,7 @@ from trainer.jobs.process import EXIT_FAILED, EXIT_SUPERSEDED, ProcessOptions, r
 from trainer.jobs.train.checkpoints import find_latest
 
 WAIT_S = 120.0
-LENGTHS = {"max_input_length": 3900, "max_generate_length": 16, "max_sequence_length": 4000}
+LENGTHS = {"max_input_length": 3900, "max_generate_length": MAX_TOKENS, "max_sequence_length": 4000}
 
 
 def launch(

@@ -13,13 +13,16 @@ from hillclimb.environment.task import Task
 from hillclimb.minifleet.tasks import minifleet_tasks
 from hillclimb.protocol.events import CurriculumReweighted, StepCompleted
 from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import UNEVALUATED, ShortRun
 from trainer.errors import CheckpointError
 from trainer.inputs.tasks.sampler import TaskSampler
 from trainer.inputs.tasks.sampling import PromptSampling
 
 SIZES = {"train_tasks_per_env": 30, "train_tasks_by_env": {"booking": 10}}
-BATCH = {"schedule": {"total_steps": 4, "train_batch_size": 4, "mini_batch_size": 4}}
+BATCH: dict[str, dict[str, Any]] = {
+    "schedule": {"total_steps": 4, "train_batch_size": 4, "mini_batch_size": 4},
+    "eval": UNEVALUATED,
+}
 
 
 class OnlyGithubTeaches(CountingProvider):
@@ -79,6 +82,7 @@ EAGER: dict[str, dict[str, Any]] = {
     "schedule": {"total_steps": 6, "train_batch_size": 6, "mini_batch_size": 6},
     "rollout": {"n_samples_per_prompt": 8},
     "checkpoints": {"interval": 3},
+    "eval": UNEVALUATED,
 }
 
 
@@ -137,6 +141,7 @@ async def test_a_run_that_draws_ahead_loses_and_repeats_no_task_when_it_resumes(
         data={**SIZES, "sampling": "proportional"},
         schedule={**BATCH["schedule"], "total_steps": 8, "max_staleness_steps": 2},
         checkpoints={"interval": 4},
+        eval=UNEVALUATED,
     )
     await run.train()
     resume_from = f"runs/{run.run_id}/checkpoints/global_step_4/attempt-1"

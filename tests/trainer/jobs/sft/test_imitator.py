@@ -11,7 +11,7 @@ import pytest
 from hillclimb.process.identity import HOME_VARIABLE
 from hillclimb.protocol.events import CheckpointSaved, RunWarning, StepCompleted, TrainerStarted
 from hillclimb.protocol.rundir import POLICY, checkpoint_name, run_key
-from tests.trainer.fixtures.short_run import ShortRun, saying_done_is_right
+from tests.trainer.fixtures.short_run import UNEVALUATED, ShortRun, saying_done_is_right
 from tests.trainer.fixtures.tiny_model import write_tiny_model
 from trainer.attempt.stop_signal import StopRequested
 from trainer.errors import DataError, SpecError
@@ -93,7 +93,7 @@ async def test_a_resumed_warm_start_goes_on_bit_by_bit(tmp_path: Path) -> None:
 
 
 async def test_rollouts_of_an_earlier_run_are_imitated_by_their_tokens(tmp_path: Path) -> None:
-    earlier = ShortRun(tmp_path, "run_0123456789early")
+    earlier = ShortRun(tmp_path, "run_0123456789early", eval=UNEVALUATED)
     await earlier.train()
     run = WarmStart(tmp_path, "run_0123456789later", rollouts_of=earlier.run_id, min_score=0.0)
     await run.finish(run.imitator())

@@ -15,7 +15,7 @@ from hillclimb.environment.task import Task
 from hillclimb.protocol.events import StepCompleted
 from hillclimb.protocol.rundir import checkpoint_name, run_key
 from tests.trainer.fixtures.scripted import CountingEnv
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import UNEVALUATED, ShortRun
 from trainer.algo.batch import BatchPlan, build_batch, score_groups
 from trainer.attempt.stop_signal import StopRequested
 from trainer.jobs.train.checkpoints import find_latest, read_saved
@@ -53,7 +53,7 @@ class UnequallySlow:
 
 
 async def test_rollouts_go_on_over_updates_and_none_is_too_old(tmp_path: Path) -> None:
-    run = ShortRun(tmp_path, schedule=STALE)
+    run = ShortRun(tmp_path, schedule=STALE, eval=UNEVALUATED)
     await run.train(provider=UnequallySlow())
     metrics = [event.metrics for event in run.events(StepCompleted)]
     assert [event.step for event in run.events(StepCompleted)] == list(range(1, 7))
@@ -72,8 +72,8 @@ async def test_rollouts_go_on_over_updates_and_none_is_too_old(tmp_path: Path) -
 async def test_a_stopped_asynchronous_run_goes_on_with_the_tasks_it_had_drawn(
     tmp_path: Path,
 ) -> None:
-    run, provider = ShortRun(tmp_path, schedule=STALE), UnequallySlow()
-    provider.on_made = lambda number: run.stop.request_stop() if number == 120 else None
+    run, provider = ShortRun(tmp_path, schedule=STALE, eval=UNEVALUATED), UnequallySlow()
+    provider.on_made = lambda number: run.stop.request_stop() if number == 76 else None
     with pytest.raises(StopRequested):
         await run.finish(run.build(provider=provider))
     done = len(run.events(StepCompleted))
@@ -109,10 +109,9 @@ async def test_without_staleness_the_stream_is_the_textbook_loop_bit_for_bit(
 
     Both in deterministic mode, so that a difference is one of the algorithm.
     """
-    unevaluated = {"before_training": False, "interval": 0}
-    run = ShortRun(tmp_path / "run", deterministic=True, eval=unevaluated)
+    run = ShortRun(tmp_path / "run", deterministic=True, eval=UNEVALUATED)
     await run.train()
-    other = ShortRun(tmp_path / "book", deterministic=True, eval=unevaluated)
+    other = ShortRun(tmp_path / "book", deterministic=True, eval=UNEVALUATED)
     trainer = other.build()
     parts, spec = trainer._parts, other.spec
     await parts.workers.weights.sync()

@@ -18,7 +18,7 @@ from hillclimb.protocol.events import (
 )
 from hillclimb.protocol.outcomes import OutcomeRow
 from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import UNEVALUATED, ShortRun
 from trainer.attempt.stop_signal import StopRequested
 from trainer.errors import CheckpointError, EnvironmentOutage
 from trainer.jobs.train.checkpoints import find_latest, read_saved
@@ -85,7 +85,7 @@ async def test_a_policy_rewarded_for_saying_done_learns_to_say_it(tmp_path: Path
             optimizer={"lr": lr},
             environment={"max_turns": 1},
             schedule={"total_steps": 8},
-            eval={"before_training": False, "interval": 0},
+            eval=UNEVALUATED,
             checkpoints={"interval": 100},
         )
         await run.train()
@@ -210,6 +210,7 @@ async def test_a_restarted_order_draws_other_tasks_under_the_weights_of_the_chec
         "schedule": {"train_batch_size": 6},
         "optimizer": {"lr": 0.002},
         "checkpoints": {"interval": 1},
+        "eval": UNEVALUATED,
     }
     run = ShortRun(
         tmp_path,
@@ -250,7 +251,7 @@ async def test_an_outage_ends_the_run_after_saving_the_last_step(tmp_path: Path)
     provider = CountingProvider(lambda number: CountingEnv(goal=0, unreachable=number >= 16))
     run = ShortRun(
         tmp_path,
-        eval={"before_training": False, "interval": 0},
+        eval=UNEVALUATED,
         environment={"max_infra_retries": 0},
         checkpoints={"interval": 100},
     )
@@ -266,9 +267,7 @@ async def test_an_outage_ends_the_run_after_saving_the_last_step(tmp_path: Path)
 async def test_a_step_in_which_all_score_alike_changes_nothing_and_says_so(
     tmp_path: Path,
 ) -> None:
-    run = ShortRun(
-        tmp_path, schedule={"total_steps": 1}, eval={"before_training": False, "interval": 0}
-    )
+    run = ShortRun(tmp_path, schedule={"total_steps": 1}, eval=UNEVALUATED)
     before = load_file(run.root / "model" / "model.safetensors")
     await run.train(provider=CountingProvider(lambda _: CountingEnv(goal=7)))
     after = load_file(run.policy(1) / "model.safetensors")

@@ -111,7 +111,13 @@ def documented() -> dict[str, str]:
 
 def emitted(root: Path, sections: Sections) -> set[str]:
     """Every name that a short run emits; on a platform the spec chooses the environments."""
-    everything = {"eval": {"interval": 1, "decodings": [SAMPLED]}, **sections}
+    # A step reports the time of the evaluation and the save after the one before it.
+    everything = {
+        "eval": {"interval": 1, "decodings": [SAMPLED]},
+        "schedule": {"total_steps": 2},
+        "checkpoints": {"interval": 1},
+        **sections,
+    }
     run = ShortRun(
         root,
         positions=4000 if sections is FLEET else 1600,

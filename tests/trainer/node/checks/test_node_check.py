@@ -126,6 +126,7 @@ def test_an_all_reduce_over_two_ranks_gives_the_sum_and_its_speed() -> None:
     assert done.stdout.startswith("all-reduce of 64 MiB over 2 ranks by gloo: ")
 
 
+@pytest.mark.long
 def test_without_cuda_no_all_reduce_is_tried() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
@@ -177,6 +178,7 @@ def test_a_gpu_on_which_no_kernel_runs_makes_a_machine_unfit(
         assert [problem in each for each in unfit] == [True]
 
 
+@pytest.mark.long
 def test_without_cuda_no_kernel_is_compiled() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

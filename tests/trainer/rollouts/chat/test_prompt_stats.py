@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import pairwise, product, takewhile
 from pathlib import Path
 
 import pytest
@@ -84,15 +84,24 @@ def joining_tokenizer() -> Tokenizer:
     return made
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        # Each value stands first once and last once, before and behind another one.
+        pytest.param(tuple(pairwise((*ODD_VALUES, ODD_VALUES[0]))), id="neighbours"),
+        pytest.param(tuple(product(ODD_VALUES, repeat=2)), id="all", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("tokenizer", [None, byte_tokenizer, qwen_tokenizer, joining_tokenizer])
 def test_tokens_are_exact_whatever_stands_before_what_tasks_share(
-    chat: Chat, tokenizer: Callable[[], Tokenizer] | None
+    chat: Chat,
+    tokenizer: Callable[[], Tokenizer] | None,
+    values: Sequence[tuple[str, str]],
 ) -> None:
     reads = chat if tokenizer is None else Chat(tokenizer())
-    odd = [replace(TASKS[0], env_variables={"A": one, "Z": two})
-           for one in ODD_VALUES for two in ODD_VALUES]  # fmt: skip
+    odd = [replace(TASKS[0], env_variables={"A": one, "Z": two}) for one, two in values]
     assert reads.cuts_between("a\n", "Tools:") is (tokenizer is not joining_tokenizer)
-    tools = TOOLS[:1]  # What matters is where they begin, and 1,682 prompts are encoded.
+    tools = TOOLS[:1]  # What matters is where they begin, and each task is encoded twice.
     for task in odd:
         found = of(reads, [task], tools)
         assert found.prompts.total_tokens.max == len(reads.encode_prompt(task, tools)), task

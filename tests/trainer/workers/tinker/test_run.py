@@ -14,7 +14,7 @@ from hillclimb.blobs.base import StoreError
 from hillclimb.blobs.disk import DiskStore
 from hillclimb.environment.errors import SampleUnusable
 from hillclimb.protocol.events import CheckpointSaved, EvalCompleted, StepCompleted, TrainerStarted
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import LIKELY, UNEVALUATED, ShortRun
 from tests.trainer.fixtures.tiny_model import write_tiny_model
 from tests.trainer.workers.tinker.server.local import KEY, NAME, port_of, tinker_server
 from trainer.errors import CheckpointError, SpecError, TrainerError
@@ -23,7 +23,7 @@ POSITIONS = 1600
 
 
 def model(root: Path) -> Path:
-    return write_tiny_model(root / "served", positions=POSITIONS)
+    return write_tiny_model(root / "served", positions=POSITIONS, likely=LIKELY)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,9 @@ def test_the_server_keeps_the_state_of_the_newest_checkpoint_however_long_the_st
 
 
 async def test_a_checkpoint_of_our_own_learner_is_refused(tmp_path: Path, served: str) -> None:
-    ours = ShortRun(tmp_path / "ours", positions=POSITIONS)
+    ours = ShortRun(
+        tmp_path / "ours", positions=POSITIONS, schedule={"total_steps": 2}, eval=UNEVALUATED
+    )
     await ours.train()
     run = a_run(tmp_path / "theirs", served)
     run.store = ours.store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,12 +61,26 @@ def a_run(root: Path, **sections: dict[str, Any]) -> ShortRun:
     return ShortRun(root, **merged)
 
 
-async def test_an_evaluation_ends_with_its_verdict_and_what_is_left_was_not_needed(
-    tmp_path: Path,
+@pytest.fixture(scope="module")
+def improving(tmp_path_factory: pytest.TempPathFactory) -> tuple[ShortRun, Improving]:
+    """A complete run, and its worlds: further attempts go on in them."""
+    run, provider = a_run(tmp_path_factory.mktemp("improving")), Improving()
+    asyncio.run(run.train(provider=provider))
+    return run, provider
+
+
+def step_1(run: ShortRun) -> str:
+    """The key of the run's first checkpoint."""
+    key = find_latest(run.store, run.run_id)
+    assert key is not None
+    return key.rpartition("/global_step_")[0] + "/global_step_1/attempt-1"
+
+
+def test_an_evaluation_ends_with_its_verdict_and_what_is_left_was_not_needed(
+    improving: tuple[ShortRun, Improving], tmp_path: Path
 ) -> None:
     """Step 1 may be chosen from two, so the word needs an e-value of 80: nine gains have 74."""
-    run = a_run(tmp_path)
-    await run.train(provider=Improving())
+    run, _ = improving
     first, second, last = run.events(EvalCompleted)
     assert first.stopped_early is None
     assert len(first.outcomes) == NUM_TASKS
@@ -85,9 +100,10 @@ async def test_an_evaluation_ends_with_its_verdict_and_what_is_left_was_not_need
     assert len(read_trajectories(tmp_path / "t.gz")) == 10
 
 
-async def test_every_evaluation_takes_the_tasks_in_one_random_order(tmp_path: Path) -> None:
-    run = a_run(tmp_path)
-    await run.train(provider=Improving())
+def test_every_evaluation_takes_the_tasks_in_one_random_order(
+    improving: tuple[ShortRun, Improving],
+) -> None:
+    run, _ = improving
     orders = [[row.task_key for row in e.outcomes] for e in run.events(EvalCompleted)]
     assert orders[1] == orders[2] == orders[0][:10]
     assert len({key.split("/")[0] for key in orders[1]}) == 2
@@ -96,9 +112,10 @@ async def test_every_evaluation_takes_the_tasks_in_one_random_order(tmp_path: Pa
     assert sorted(task.key for task in random_order(tasks, 1)) == sorted(t.key for t in tasks)
 
 
-async def test_the_stored_word_is_the_one_that_the_stored_rows_give(tmp_path: Path) -> None:
-    run = a_run(tmp_path)
-    await run.train(provider=Improving())
+def test_the_stored_word_is_the_one_that_the_stored_rows_give(
+    improving: tuple[ShortRun, Improving],
+) -> None:
+    run, _ = improving
     first, second, _ = run.events(EvalCompleted)
     before, after = (
         count_tasks(event.outcomes, pass_threshold=event.pass_threshold)
@@ -129,32 +146,26 @@ async def test_a_named_baseline_is_compared_with_and_those_up_to_it_are_complete
 
 
 async def test_a_resumed_attempt_finds_the_baseline_that_an_earlier_one_stored(
-    tmp_path: Path,
+    improving: tuple[ShortRun, Improving],
 ) -> None:
-    run, provider = a_run(tmp_path), Improving()
-    await run.train(provider=provider)
+    run, provider = improving
     assert Segments(run.store, run.dir(1), interval_s=60.0).close(10.0)
-    first = find_latest(run.store, run.run_id)
-    assert first is not None
-    await run.train(2, resume_from=first.replace("step_2", "step_1"), provider=provider)
+    await run.train(2, resume_from=step_1(run), provider=provider)
     (last,) = run.events(EvalCompleted, attempt=2)
     assert (last.step, last.stopped_early.decided_at) == (2, 10)
     assert last.stopped_early.baseline_step == 0
 
 
 async def test_without_the_stored_evaluations_a_resumed_attempt_evaluates_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    improving: tuple[ShortRun, Improving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unavailable(*_: object, **__: object) -> None:
         raise StoreError("down")
 
-    run, provider = a_run(tmp_path), Improving()
-    await run.train(provider=provider)
-    latest = find_latest(run.store, run.run_id)
-    assert latest is not None
+    run, provider = improving
     monkeypatch.setattr("trainer.jobs.train.wiring.stored_evals", unavailable)
-    await run.train(2, resume_from=latest.replace("step_2", "step_1"), provider=provider)
-    (last,) = run.events(EvalCompleted, attempt=2)
+    await run.train(3, resume_from=step_1(run), provider=provider)
+    (last,) = run.events(EvalCompleted, attempt=3)
     assert (last.stopped_early, len(last.outcomes)) == (None, NUM_TASKS)
-    codes = [warning.code for warning in run.events(RunWarning, attempt=2)]
+    codes = [warning.code for warning in run.events(RunWarning, attempt=3)]
     assert codes.count("eval_history_missing") == 1

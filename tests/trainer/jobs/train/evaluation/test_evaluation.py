@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from hillclimb.protocol.events import (
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.stats.pass_rate import pass_table
 from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider, a_task
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import UNEVALUATED, ShortRun
 from trainer.engines.torch.engine import TorchEngine
 from trainer.errors import CheckpointError
 from trainer.jobs.train.checkpoints import complete_checkpoints, find_latest
@@ -172,10 +173,12 @@ def no_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LearnerRank, "begin_save", refuse)
 
 
-async def trained(root: Path) -> tuple[ShortRun, str]:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ShortRun, str]:
     """A run of two steps, and its last checkpoint."""
-    run = ShortRun(root, schedule={"total_steps": 2}, eval={"interval": 0})
-    await run.train()
+    root = tmp_path_factory.mktemp("trained")
+    run = ShortRun(root, schedule={"total_steps": 2}, eval=UNEVALUATED)
+    asyncio.run(run.train())
     latest = find_latest(run.store, run.run_id)
     assert latest is not None
     return run, latest
@@ -188,11 +191,11 @@ def an_evaluation(root: Path, **sections: dict[str, Any]) -> ShortRun:
 
 
 async def test_a_run_that_only_evaluates_a_checkpoint_repeats_its_runs_own_evaluation(
-    tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, trained: tuple[ShortRun, str], no_updates: None
 ) -> None:
-    run, latest = await trained(tmp_path)
-    request.getfixturevalue("no_updates")
+    run, latest = trained
     only = an_evaluation(tmp_path, eval={"before_training": False})
+    only.store = run.store
     await only.train(resume_from=latest)
 
     (started,) = only.events(TrainerStarted)
@@ -221,14 +224,18 @@ async def test_without_a_checkpoint_the_starting_policy_is_evaluated(tmp_path: P
     assert only.events(CheckpointSaved) == []
 
 
-async def test_a_checkpoint_is_evaluated_on_tasks_it_was_not_trained_on(tmp_path: Path) -> None:
-    _, latest = await trained(tmp_path)
+async def test_a_checkpoint_is_evaluated_on_tasks_it_was_not_trained_on(
+    tmp_path: Path, trained: tuple[ShortRun, str]
+) -> None:
+    run, latest = trained
     only = an_evaluation(
         tmp_path, data={"env_keys": ["reddit"], "eval_tasks_per_env": 3, "seed": 5}
     )
+    only.store = run.store
     await only.train(resume_from=latest)
     rows = only.events(EvalCompleted)[0].outcomes
     assert {row.env_key for row in rows} == {"reddit"}
     other = ShortRun(tmp_path, run_id="run_on", data={"env_keys": ["reddit"], "seed": 5})
+    other.store = run.store
     with pytest.raises(CheckpointError):
         other.build(resume_from=latest)

@@ -26,7 +26,7 @@ from hillclimb.protocol.events import (
     TrainerStarted,
 )
 from hillclimb.protocol.rundir import QUALIFIED, REFUSED, checkpoint_name
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import UNEVALUATED, ShortRun
 from trainer.attempt.stop_signal import StopRequested
 from trainer.errors import CheckpointError
 from trainer.jobs.train import recovery as recoveries
@@ -45,10 +45,11 @@ from trainer.jobs.train.qualification.server import serve
 from trainer.jobs.train.saving import Saver
 
 SECTIONS: dict[str, dict[str, Any]] = {
-    "schedule": {"total_steps": 3},
+    "schedule": {"total_steps": 2},
     "checkpoints": {"interval": 1, "qualify": True},
-    "eval": {"before_training": False, "interval": 0},
+    "eval": UNEVALUATED,
 }
+THREE_STEPS = {"schedule": {"total_steps": 3}}
 
 
 @pytest.fixture
@@ -85,27 +86,27 @@ async def test_nothing_is_resumed_from_that_a_fresh_process_has_not_loaded(tmp_p
     run = ShortRun(tmp_path, **SECTIONS)
     await run.train()
     assert_last_is_qualified(run)
-    unmark(run, 3)
-    await run.train(2, resume_from=key_of(run, 3))
-    assert run.events(TrainerStarted, attempt=2)[0].resumed_from_step == 3
-    assert paths(run.events(CheckpointQualified, attempt=2)) == [checkpoint_name(3, 1)]
-    assert run.store.exists(f"{key_of(run, 3)}/{QUALIFIED}")
-    break_state(run, 3)
-    await run.train(3, resume_from=key_of(run, 3))
+    unmark(run, 2)
+    await run.train(2, resume_from=key_of(run, 2))
+    assert run.events(TrainerStarted, attempt=2)[0].resumed_from_step == 2
+    assert paths(run.events(CheckpointQualified, attempt=2)) == [checkpoint_name(2, 1)]
+    assert run.store.exists(f"{key_of(run, 2)}/{QUALIFIED}")
+    break_state(run, 2)
+    await run.train(3, resume_from=key_of(run, 2))
     (refused,) = run.events(CheckpointRefused, attempt=3)
-    assert (refused.step, refused.path) == (3, checkpoint_name(3, 1))
+    assert (refused.step, refused.path) == (2, checkpoint_name(2, 1))
     assert "does not match its manifest" in refused.reason
-    assert run.events(TrainerStarted, attempt=3)[0].resumed_from_step == 2
-    assert run.events(CheckpointQualified, attempt=3)[-1].path == checkpoint_name(3, 3)
+    assert run.events(TrainerStarted, attempt=3)[0].resumed_from_step == 1
+    assert run.events(CheckpointQualified, attempt=3)[-1].path == checkpoint_name(2, 3)
 
 
 def assert_last_is_qualified(run: ShortRun) -> None:
     qualified = run.events(CheckpointQualified)
-    assert qualified[-1].path == checkpoint_name(3, 1)
+    assert qualified[-1].path == checkpoint_name(2, 1)
     assert 0.0 < qualified[-1].duration_s < 60.0
     marked = [each.step for each in stored_checkpoints(run.store, run.run_id) if each.is_qualified]
     assert marked == [event.step for event in qualified]
-    facts = json.loads(run.store.get(f"{key_of(run, 3)}/{QUALIFIED}"))
+    facts = json.loads(run.store.get(f"{key_of(run, 2)}/{QUALIFIED}"))
     saved = run.events(CheckpointSaved)[-1]
     assert (facts["manifest_sha256"], facts["reason"]) == (saved.manifest_sha256, None)
     assert not (run.dir().path / "qualify").exists()
@@ -121,17 +122,17 @@ def break_state(run: ShortRun, step: int) -> None:
 async def test_without_a_sound_checkpoint_the_reason_is_that_of_the_newest(tmp_path: Path) -> None:
     run = ShortRun(tmp_path, **SECTIONS | {"checkpoints": {"interval": 1}})
     await run.train()
-    for step in (1, 2, 3):
+    for step in (1, 2):
         break_state(run, step)
-    with pytest.raises(CheckpointError, match=r"global_step_3/.*does not match its manifest"):
-        run.build(2, resume_from=key_of(run, 3))
+    with pytest.raises(CheckpointError, match=r"global_step_2/.*does not match its manifest"):
+        run.build(2, resume_from=key_of(run, 2))
 
 
 async def test_a_refused_checkpoint_is_neither_resumed_from_nor_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = {"interval": 1, "keep_last": 1, "qualify": True}
-    run = ShortRun(tmp_path, **SECTIONS | {"checkpoints": kept})
+    run = ShortRun(tmp_path, **SECTIONS | THREE_STEPS | {"checkpoints": kept})
     monkeypatch.setattr(TrialProcess, "start", lambda _: None)
     reasons = {1: None, 2: "no_update: loss nan", 3: None}
 
@@ -160,7 +161,8 @@ async def test_a_refused_checkpoint_is_neither_resumed_from_nor_counted(
 async def test_a_refused_newest_checkpoint_leaves_the_qualified_one_before_it(
     tmp_path: Path,
 ) -> None:
-    run = ShortRun(tmp_path, **SECTIONS | {"checkpoints": {"interval": 1, "keep_last": 9}})
+    kept = {"interval": 1, "keep_last": 9}
+    run = ShortRun(tmp_path, **SECTIONS | THREE_STEPS | {"checkpoints": kept})
     await run.train()
     run.store.put(f"{key_of(run, 2)}/{QUALIFIED}", b"{}")
     run.store.put(f"{key_of(run, 3)}/{REFUSED}", b"{}")
@@ -192,7 +194,7 @@ async def test_a_trial_without_a_result_is_a_warning_and_no_refusal(
     codes = {event.code for event in run.events(RunWarning)}
     assert "checkpoint_not_qualified" in codes
     assert not run.events(CheckpointRefused)
-    trainer = run.build(2, resume_from=key_of(run, 3))
+    trainer = run.build(2, resume_from=key_of(run, 2))
     await run.finish(trainer)
     (warning,) = run.events(RunWarning, attempt=2)
     assert "is resumed from without a trial" in warning.message
@@ -213,7 +215,7 @@ async def test_a_stop_does_not_wait_for_the_trial_of_a_run_that_is_complete(
     run = ShortRun(tmp_path, **SECTIONS)
     trainer = run.build()
     finishing = asyncio.create_task(trainer.train())
-    while trainer._parts.saver.saved_step != 3:  # noqa: ASYNC110 - nothing announces it
+    while trainer._parts.saver.saved_step != 2:  # noqa: ASYNC110 - nothing announces it
         await asyncio.sleep(0.02)
     assert not finishing.done()
     trainer._context.stop.request_stop()
@@ -348,7 +350,7 @@ def test_a_server_answers_each_line_with_an_exit_code(tmp_path: Path) -> None:
 async def test_a_run_that_is_stopped_does_not_wait_for_a_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = ShortRun(tmp_path, **SECTIONS)
+    run = ShortRun(tmp_path, **SECTIONS | THREE_STEPS)
     trainer = run.build()
     saver = trainer._parts.saver
 

@@ -95,9 +95,9 @@ async def test_a_score_at_the_threshold_passes_in_training_and_in_evaluation(
     for threshold in (0.5, 0.6):
         run = a_run(
             tmp_path / str(threshold),
-            data={"eval_tasks_per_env": 20},
-            environment={"max_turns": 4},
-            rollout={"n_samples_per_prompt": 32},
+            data={"eval_tasks_per_env": 8},
+            environment={"max_turns": 2},
+            rollout={"n_samples_per_prompt": 16},
             eval={"pass_threshold": threshold},
         )
         await run.train(provider=CountingProvider(lambda _: HalfRight(goal=0)))

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from hillclimb.protocol.events import StepCompleted
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import UNEVALUATED, ShortRun
 from trainer.jobs.train.checkpoints import find_latest
 
 QUICK = {
-    "eval": {"before_training": False, "interval": 0},
-    "schedule": {"total_steps": 3, "train_batch_size": 4, "mini_batch_size": 2},
+    "eval": UNEVALUATED,
+    "schedule": {"total_steps": 2, "train_batch_size": 4, "mini_batch_size": 2},
 }
+ONE_STEP = {"schedule": {**QUICK["schedule"], "total_steps": 1}}
 GSPO = {
     "policy_loss_type": "gspo",
     "loss_reduction": "sequence_mean",
@@ -60,7 +61,7 @@ async def test_a_whole_run_with_each_part_of_the_loss(
     names: tuple[str, ...],
 ) -> None:
     found = await steps(tmp_path, algorithm)
-    assert len(found) == 3
+    assert len(found) == 2
     for metrics in found:
         assert all(math.isfinite(value) for value in metrics.values())
         assert set(names) <= metrics.keys()
@@ -82,6 +83,7 @@ async def test_the_length_limit_of_rollouts_is_what_dr_grpo_divides_by(tmp_path:
             algorithm,
             rollout=lengths | {"max_sequence_length": limit},
             **loose,
+            **ONE_STEP,
         )
         for limit in (1520, 1600)
     ]
@@ -92,18 +94,18 @@ async def test_the_length_limit_of_rollouts_is_what_dr_grpo_divides_by(tmp_path:
 @pytest.mark.invariant("a resumed run keeps the reference policy of its start")
 async def test_a_run_that_goes_on_keeps_the_reference_of_its_start(tmp_path: Path) -> None:
     algorithm = {"use_kl_loss": True, "kl_loss_coef": 0.1}
-    schedule = {"total_steps": 4, "train_batch_size": 4, "mini_batch_size": 2}
+    schedule = {**QUICK["schedule"], "total_steps": 3}
     sections = {"algorithm": algorithm, "eval": QUICK["eval"], "schedule": schedule}
     whole = ShortRun(tmp_path / "whole", **sections)
     await whole.train()
     half = ShortRun(tmp_path / "half", run_id=whole.run_id, **sections)
     half.spec = half.spec.model_copy(
-        update={"schedule": half.spec.schedule.model_copy(update={"total_steps": 2})}
+        update={"schedule": half.spec.schedule.model_copy(update={"total_steps": 1})}
     )
     await half.train()
     half.spec = whole.spec
     await half.train(2, resume_from=find_latest(half.store, half.run_id))
-    expected = [event.metrics for event in whole.events(StepCompleted)][2:]
+    expected = [event.metrics for event in whole.events(StepCompleted)][1:]
     found = [event.metrics for event in half.events(StepCompleted, 2)]
     for name in ("loss/avg_kl", "loss/avg_kl_max", "policy/policy_kl", "policy/final_loss"):
         assert [each[name] for each in found] == [each[name] for each in expected]
@@ -113,7 +115,10 @@ async def test_a_run_that_goes_on_keeps_the_reference_of_its_start(tmp_path: Pat
 async def test_rollouts_that_a_limit_cut_off_are_kept_out_and_counted(
     tmp_path: Path, base: list[dict[str, float]]
 ) -> None:
-    kept, filtered = base[0], (await steps(tmp_path, {"apply_overlong_filtering": True}))[0]
+    kept, filtered = (
+        base[0],
+        (await steps(tmp_path, {"apply_overlong_filtering": True}, **ONE_STEP))[0],
+    )
     assert kept["rollouts/truncated_overlong"] > 0.0
     assert filtered["rollouts/truncated_overlong"] == kept["rollouts/truncated_overlong"]
     gone = filtered["loss/num_overlong_filtered"]
@@ -123,7 +128,7 @@ async def test_rollouts_that_a_limit_cut_off_are_kept_out_and_counted(
 async def test_step_wise_learns_the_same_from_more_sequences(
     tmp_path: Path, base: list[dict[str, float]]
 ) -> None:
-    first, second = base[0], (await steps(tmp_path, {"step_wise": True}))[0]
+    first, second = base[0], (await steps(tmp_path, {"step_wise": True}, **ONE_STEP))[0]
     assert second["policy/num_sequences"] > first["policy/num_sequences"]
     assert second["policy/num_updates"] == first["policy/num_updates"]
     assert second["policy/num_action_tokens"] == first["policy/num_action_tokens"]

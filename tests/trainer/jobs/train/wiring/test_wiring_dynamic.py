@@ -12,7 +12,7 @@ import pytest
 from hillclimb.environment.task import Task
 from hillclimb.protocol.events import RunWarning, StepCompleted
 from tests.trainer.fixtures.scripted import CountingEnv
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import UNEVALUATED, ShortRun
 from trainer.attempt.stop_signal import StopRequested
 from trainer.jobs.train.checkpoints import find_latest
 
@@ -44,7 +44,7 @@ def a_run(
         root,
         data={"train_tasks_per_env": num_tasks},
         algorithm={"dynamic_sampling": rule or None},
-        eval={"before_training": False, "interval": 0},
+        eval=UNEVALUATED,
         schedule={"total_steps": steps, "max_staleness_steps": staleness},
         optimizer={"lr": 1e-4},
         environment={"max_turns": 1},
