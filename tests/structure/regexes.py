@@ -63,6 +63,11 @@ class Source:
                     exec(compile(module_of_one, str(self.path), "exec", flags), values)
         return values
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree: it is looked through three times."""
+        return list(ast.walk(self.tree))
+
     @property
     def compiled(self) -> Iterator[tuple[str, re.Pattern[Any]]]:
         """The module's own regexes, with the names that they are read by."""
@@ -106,14 +111,14 @@ def find_regexes(root: Path) -> tuple[list[Regex], list[str]]:
     sources = read_sources(root)
     uses = _uses(sources)
     for source in sources:
-        if not any(map(_is_call_of_re, ast.walk(source.tree))):
+        if not any(map(_is_call_of_re, source.nodes)):
             continue
         file, seen = str(source.path), set()
         for name, pattern in source.compiled:
             methods = tuple(sorted(uses.get(name, ()))) or EVERY_WAY
             regexes.append(Regex(file, pattern, methods))
             seen.add(pattern)
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not _is_call_of_re(node):
                 continue
             assert isinstance(node, ast.Call)
@@ -156,7 +161,7 @@ def _uses(sources: Iterable[Source]) -> dict[str, set[str]]:
     """Return the methods of `re.Pattern` that are used of each name, anywhere."""
     uses: dict[str, set[str]] = {}
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Attribute) and node.attr in METHODS:
                 name = getattr(node.value, "id", getattr(node.value, "attr", ""))
                 uses.setdefault(name, set()).add(node.attr)

@@ -34,6 +34,7 @@ def complaints(root: Path, source: str, glossary: str = GLOSSARY) -> list[str]:
     return list(CODE["violations"](root))
 
 
+@pytest.mark.long  # `make check` runs it on the tree, as a command
 def test_our_own_names_agree_with_the_glossary() -> None:
     assert list(CODE["violations"](ROOT)) == []
 

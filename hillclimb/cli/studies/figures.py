@@ -205,6 +205,7 @@ def _signal(arms: Sequence[ArmFigures]) -> Figure:
                     va="center",
                     fontsize=7,
                     color="white" if is_known and value < 50 else "black",
+                    in_layout=False,  # within the map, whose place alone has to be measured
                 )
         axes.set_title(f"{_label(arm.arm)} ({_groups(arm)})", fontsize=9, loc="left")
         axes.set_yticks(range(len(keys)), keys)

@@ -4,9 +4,12 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.structure.statements import statements
 
 ROOT = Path(__file__).parents[3]
 TRL = "benchmarks/trainer/requirements"
@@ -30,9 +33,10 @@ TRAINER_IMPORTS = ("trainer", *(f"hillclimb/{name}" for name in CORE), "hillclim
 """Folders whose code the trainer's environment imports."""
 
 
+@cache
 def imported(*folders: str) -> set[str]:
     files = [f for folder in folders for f in (ROOT / folder).rglob("*.py")]
-    nodes = [n for f in files for n in ast.walk(ast.parse(f.read_text()))]
+    nodes = [n for f in files for n in statements(ast.parse(f.read_text()))]
     modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     modules += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
     roots = {module.split(".")[0] for module in modules}

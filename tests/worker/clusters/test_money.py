@@ -168,7 +168,7 @@ def test_a_clusters_wall_clock_limit_is_told_on_slack(
     sky = SKY | {"skypilot": SKY["skypilot"] | {"max_hours": 0.5}}
     run_id, plan = running(cluster_sim, notify=SLACK, backend=sky)
     while cluster_sim.beat(plan) != "stop":
-        cluster_sim.run_for(30, every_s=15.0)
+        cluster_sim.run_for(60, every_s=30.0)
     cluster_sim.report(plan, ReasonCode.RUNNER_STOPPED)
     assert cluster_sim.run(run_id).end_code == ReasonCode.CLUSTER_TIME_UP
     assert [text for text in told(cluster_sim, slack) if "backend.skypilot.max_hours" in text]

@@ -12,6 +12,8 @@ from worker.runs import driver, sweeps
 S = RunStatus
 SILENCE_S = 3 * RUNNER_LEASE_S
 OUTAGE_S = 35 * 60.0
+SELDOM_S = 30.0
+"""Between rounds where many would show no more: less than `SERVICE_DOWN_S` and a runner's lease."""
 
 
 def one_round(sim: RunSimulation) -> None:
@@ -19,10 +21,10 @@ def one_round(sim: RunSimulation) -> None:
         driver.reconcile(sim.context, run_id, must_be_due=True, clock=sim.clock)
 
 
-def rounds_for(sim: RunSimulation, seconds: float, *held: str) -> None:
+def rounds_for(sim: RunSimulation, seconds: float, *held: str, every_s: float = RECHECK_S) -> None:
     end = sim.now.timestamp() + seconds
     while sim.now.timestamp() < end:
-        sim.advance(RECHECK_S)
+        sim.advance(every_s)
         if held:
             sim.heartbeat(*held)
         one_round(sim)
@@ -73,7 +75,7 @@ def test_a_deadline_does_not_pass_while_nobody_could_be_told(sim: RunSimulation)
     sim.pause(run_id)
     one_round(sim)
     assert sim.status(run_id) is S.PAUSING
-    rounds_for(sim, 2 * (DEADLINES_S[S.PAUSING] or 0))
+    rounds_for(sim, 2 * (DEADLINES_S[S.PAUSING] or 0), every_s=SELDOM_S)
     assert sim.status(run_id) is S.PAUSING
     assert sim.attempts(run_id)[0].kill_requested_at is None
 
@@ -102,7 +104,10 @@ def test_a_trainer_that_says_nothing_is_ended_after_an_outage_too(sim: RunSimula
     one_round(sim)
     attempt_id = sim.attempts(run_id)[0].id
     sim.advance(OUTAGE_S)
-    rounds_for(sim, (DEADLINES_S[S.STARTING] or 0) - RECHECK_S, attempt_id)
+    rounds_for(sim, RECHECK_S, attempt_id)
+    until_late = DEADLINES_S[S.STARTING] or 0
+    rounds_for(sim, until_late - SELDOM_S, attempt_id, every_s=SELDOM_S)
+    rounds_for(sim, SELDOM_S - RECHECK_S, attempt_id)
     assert sim.attempts(run_id)[0].kill_requested_at is None
     rounds_for(sim, 2 * RECHECK_S, attempt_id)
     assert sim.attempts(run_id)[0].kill_requested_at is not None

@@ -187,7 +187,9 @@ async def test_a_connection_that_nobody_answers_is_made_anew(
 LISTENS = """
 import asyncio, sys
 from api.http.live import listener
-from tests.api.http.live.test_presence import Nobody
+class Nobody:
+    def wake(self, run_id): pass
+    def wake_all(self): pass
 listener.SWEEP_INTERVAL_S, listener.GONE_S = 0.5, 5.0
 asyncio.run(listener.listen(sys.argv[1], Nobody()))
 """

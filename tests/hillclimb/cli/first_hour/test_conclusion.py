@@ -11,8 +11,6 @@ import termios
 from fcntl import ioctl
 from pathlib import Path
 
-import pytest
-
 from api.runs import store
 from api.scheduling.advance import advance
 from hillclimb.cli.terminal.exits import Exit
@@ -63,24 +61,36 @@ def test_a_run_that_goes_on_has_no_conclusion(hc: Invoke, story: Story) -> None:
     assert from_json(hc("show", run_id, "--json"))["conclusion"] is None
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["runs", "show climb-with-a-rather-long-name", "trajectories @last", "presets",
-     "signal @last", "metrics @last", "guards @last", "verdicts @last", "keys list", "audit"],
+COMMANDS = (
+    "runs", "show climb-with-a-rather-long-name", "trajectories @last", "presets",
+    "signal @last", "metrics @last", "guards @last", "verdicts @last", "keys list", "audit",
 )  # fmt: skip
-def test_no_table_wraps_at_80_columns(served: Served, story: Story, words: str) -> None:
+ONE_AFTER_ANOTHER = """
+import sys
+from hillclimb.cli.commands import main
+for words in sys.argv[1:]:
+    print(f"$ {words}", flush=True)
+    main(words.split(), prog_name="hillclimb", standalone_mode=False)
+"""
+
+
+def test_no_table_wraps_at_80_columns(served: Served, story: Story) -> None:
+    """In one process: ten would take 0.6 s each to start."""
     for place in range(2):
         trained(story, f"stuck-{place}", before=0.0, after=0.0, rate=0.0)
     trained(story, "climb-with-a-rather-long-name", before=0.2, after=0.8, rate=0.5)
-    screen = terminal(served, words.split(), columns=80)
-    wide = [line for line in screen.splitlines() if len(line) > 80]
-    tables = [line for line in wide if "  " in line.strip()]
-    assert tables == [], screen
-    if words == "runs":
-        assert "IMPROVED" in screen
-        assert "20 → 80" in screen
-        assert "climb-with-a-rath" in screen
-        assert "succeeded" in screen
+    screen = printed(served, ["-c", ONE_AFTER_ANOTHER, *COMMANDS], columns=80)
+    screens = [each.partition("\n") for each in screen.removeprefix("$ ").split("\n$ ")]
+    assert [words for words, _, _ in screens] == list(COMMANDS)
+    for words, _, shown in screens:
+        assert shown, words
+        wide = [line for line in shown.splitlines() if len(line) > 80]
+        assert [line for line in wide if "  " in line.strip()] == [], (words, shown)
+    runs = screens[0][2]
+    assert "IMPROVED" in runs
+    assert "20 → 80" in runs
+    assert "climb-with-a-rath" in runs
+    assert "succeeded" in runs
 
 
 def test_rollouts_with_ids_of_real_length_fit_80_columns(served: Served, story: Story) -> None:
@@ -121,18 +131,23 @@ def test_a_submitted_run_is_one_line(served: Served, tmp_path: Path) -> None:
 
 def terminal(served: Served, words: list[str], *, columns: int) -> str:
     """Return what a command prints in a terminal of that width, as the program sends it."""
+    return printed(served, ["-m", "hillclimb.cli", *words], columns=columns)
+
+
+def printed(served: Served, arguments: list[str], *, columns: int) -> str:
+    """Return what Python prints there, started with these arguments."""
     parent, child = pty.openpty()
     ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {"HILLCLIMB_API_URL": served.url, "HILLCLIMB_API_KEY": served.key}
     process = subprocess.Popen(
-        [sys.executable, "-m", "hillclimb.cli", *words],
+        [sys.executable, *arguments],
         env={**os.environ, **environment, "NO_COLOR": "1", "TERM": "dumb"},
         stdin=child,
         stdout=child,
         stderr=child,
     )
     os.close(child)
-    printed = b""
+    output = b""
     while True:
         try:
             block = os.read(parent, 65536)
@@ -140,7 +155,7 @@ def terminal(served: Served, words: list[str], *, columns: int) -> str:
             break
         if not block:
             break
-        printed += block
+        output += block
     os.close(parent)
-    assert process.wait(60) == 0, printed.decode()
-    return printed.decode().replace("\r\n", "\n")
+    assert process.wait(60) == 0, output.decode()
+    return output.decode().replace("\r\n", "\n")

@@ -18,6 +18,9 @@ from hillclimb.cli.commands import main
 ROOT = Path(__file__).resolve().parents[4]
 
 
+# 6 s for torch: `fleet serve` becomes its server by the same function (`test_fleet.py`), and the
+# test below starts this one's.
+@pytest.mark.long
 @pytest.mark.invariant("`hillclimb tinker serve` leaves no server behind")
 def test_serve_says_where_it_listens_and_ends_with_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hillclimb.cli", "tinker", "serve", "--json"]

@@ -69,14 +69,17 @@ def hostile(unit: str, size: int) -> Conversation:
 )  # fmt: skip
 def test_time_is_linear_in_the_text(unit: str) -> None:
     """Sixteen times the text may take forty times as long, which a quadratic rule exceeds."""
-    seconds = []
-    for size in (20_000, 320_000):
-        conversation = hostile(unit, size)
-        began = time.process_time()
-        for _ in range(3):
-            detect_patterns(conversation)
-        seconds.append(time.process_time() - began)
-    assert seconds[1] < max(40 * seconds[0], 0.5), seconds
+    short, long = hostile(unit, 20_000), hostile(unit, 320_000)
+    bound = max(40 * min(seconds(short) for _ in range(3)), 0.17)
+    # One look at the long text is enough, unless the machine did something else meanwhile.
+    assert any(seconds(long) < bound for _ in range(3)), bound
+
+
+def seconds(conversation: Conversation) -> float:
+    """The CPU time of one look."""
+    began = time.process_time()
+    detect_patterns(conversation)
+    return time.process_time() - began
 
 
 @pytest.mark.parametrize(

@@ -15,21 +15,21 @@ from tests.hillclimb.stats.trajectories.labelled import (
 from tests.hillclimb.stats.trajectories.labelled.catalog import SCRIPTS
 from tests.hillclimb.stats.trajectories.labelled.play import play
 
-CONVERSATIONS = labelled_conversations()
 _WITHOUT_TURNS = (StopReason.NOT_STARTED, StopReason.POLICY_DEADLINE, StopReason.INFRA_ERROR)
 
 
 def test_the_rollouts_are_many_of_every_app_and_differ_in_name() -> None:
-    assert len(CONVERSATIONS) >= 1000
-    assert len({each.name for each in CONVERSATIONS}) == len(CONVERSATIONS)
-    per_app = Counter(each.conversation.env_key for each in CONVERSATIONS)
+    assert len(labelled_conversations()) >= 1000
+    names = {each.name for each in labelled_conversations()}
+    assert len(names) == len(labelled_conversations())
+    per_app = Counter(each.conversation.env_key for each in labelled_conversations())
     assert set(per_app) == set(APPS)
     assert min(per_app.values()) >= 75
     assert len(PATTERNS) == 13
 
 
 def test_equal_scripts_play_equal_rollouts() -> None:
-    by_name = {each.name: each for each in CONVERSATIONS}
+    by_name = {each.name: each for each in labelled_conversations()}
     for script in SCRIPTS:
         again = asyncio.run(play(script, script.times - 1))
         assert by_name[again.name] == again
@@ -37,7 +37,7 @@ def test_equal_scripts_play_equal_rollouts() -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_pattern_has_positives_of_many_kinds_and_apps(pattern: str) -> None:
-    positives = [each for each in CONVERSATIONS if pattern in each.patterns]
+    positives = [each for each in labelled_conversations() if pattern in each.patterns]
     scripted = [each for each in positives if each.name.startswith(f"{pattern}/")]
     assert len(positives) >= 30
     assert len(scripted) >= 25
@@ -47,31 +47,32 @@ def test_a_pattern_has_positives_of_many_kinds_and_apps(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_pattern_has_near_misses_of_at_least_five_kinds(pattern: str) -> None:
-    near = [each for each in CONVERSATIONS if each.near_miss_of == pattern]
+    near = [each for each in labelled_conversations() if each.near_miss_of == pattern]
     kinds = Counter(each.kind for each in near)
     assert len(kinds) >= 5
     assert min(kinds.values()) >= 4
 
 
 def test_a_script_shows_what_it_is_written_for_and_nothing_that_it_nearly_shows() -> None:
+    conversations = labelled_conversations()
     for script in SCRIPTS:
         if script.family == "ordinary":
             continue
         for number in range(script.times):
             name = f"{script.family}/{script.kind}/"
-            played = [each for each in CONVERSATIONS if each.name.startswith(name)][number]
+            played = [each for each in conversations if each.name.startswith(name)][number]
             assert (script.family in played.patterns) is not script.is_near_miss, played.name
 
 
 def test_labels_are_known_and_many_rollouts_have_none() -> None:
-    assert all(each.patterns <= set(PATTERNS) for each in CONVERSATIONS)
-    clean = [each for each in CONVERSATIONS if not each.patterns]
+    assert all(each.patterns <= set(PATTERNS) for each in labelled_conversations())
+    clean = [each for each in labelled_conversations() if not each.patterns]
     assert sum(each.conversation.passed is True for each in clean) >= 100
     assert sum(each.conversation.passed is False for each in clean) >= 50
 
 
 def test_every_rollout_is_consistent() -> None:
-    for each in CONVERSATIONS:
+    for each in labelled_conversations():
         _check_ending(each)
         _check_turns(each)
 

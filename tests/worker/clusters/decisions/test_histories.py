@@ -150,12 +150,24 @@ class ClustersOfARun(RuleBasedStateMachine):
         self.clouds.is_away = self.clouds.loses_answers = False
         self.rows = [replace(row, is_needed=False) for row in self.rows]
         for _ in range(120):
+            if self._is_over():
+                break
             for row in list(self.rows):
                 tick(row, self.clouds, self.commit)
             self.clouds.pass_time(5.0)
         assert [row.state for row in self.rows] == [ClusterState.TERMINATED] * len(self.rows)
         assert self.clouds.clusters == {}
         assert not [r for r in self.clouds.requests if r.state.value == "working"]
+
+    def _is_over(self) -> bool:
+        """Nothing is left, and no launch is at work, not even of a server that is gone."""
+        launches = [*self.clouds.requests, *self.clouds.orphans]
+        states = {row.state for row in self.rows}
+        return (
+            states == {ClusterState.TERMINATED}
+            and not self.clouds.clusters
+            and not any(launch.state.value == "working" for launch in launches)
+        )
 
 
 TestClustersOfARun = ClustersOfARun.TestCase

@@ -212,7 +212,7 @@ class Everything(RuleBasedStateMachine):
         self.cluster_sim.api.comes()
         clouds.is_away = clouds.loses_answers = clouds.fails_launches = False
         for _ in range(int(HOURS * 60)):
-            self.cluster_sim.run_for(60, every_s=20.0)
+            self.cluster_sim.run_for(60, every_s=30.0)
             for run_id in self.runs:
                 self._finish(run_id)
             if all(self._is_over(run_id) and self._is_given_back(run_id) for run_id in self.runs):

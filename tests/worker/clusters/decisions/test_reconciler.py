@@ -214,8 +214,8 @@ def test_an_api_server_that_is_away_for_ten_minutes_changes_nothing(
 ) -> None:
     run_id, plan = running(cluster_sim)
     cluster_sim.clouds.is_away = True
-    for _ in range(40):
-        cluster_sim.run_for(15, every_s=15.0)
+    for _ in range(20):
+        cluster_sim.run_for(30, every_s=30.0)
         cluster_sim.beat(plan)
     assert cluster_sim.status(run_id) is S.RUNNING
     cluster_sim.clouds.is_away = False
@@ -280,10 +280,10 @@ def test_a_cluster_with_our_tag_and_no_owner_is_ended_after_the_grace(
     foreign = "hc-zzzz-somebody-1"
     for name in (orphan, foreign):
         cluster_sim.clouds.clusters[name] = type(cluster_sim.clouds.clusters[cluster.name])(name)
-    cluster_sim.run_for(300, every_s=15.0)
+    cluster_sim.run_for(300)
     assert orphan in cluster_sim.clouds.clusters
     assert [row.name for row in cluster_sim.rows(OrphanedCluster)] == [orphan]
-    cluster_sim.run_for(600, every_s=15.0)
+    cluster_sim.run_for(600)
     assert orphan not in cluster_sim.clouds.clusters
     assert foreign in cluster_sim.clouds.clusters
     assert cluster_sim.rows(OrphanedCluster) == []
@@ -347,7 +347,7 @@ def test_a_run_whose_cluster_has_to_go_checkpoints_before_and_rests(
     cluster_sim.push(plan, make.started(1))
     [cluster] = cluster_sim.clusters(run_id)
     while cluster_sim.beat(plan) != "stop":
-        cluster_sim.run_for(30, every_s=15.0)
+        cluster_sim.run_for(60, every_s=30.0)
     assert timedelta(minutes=2) < cluster.wall_limit_at - cluster_sim.now <= timedelta(minutes=3)
     cluster_sim.report(plan, ReasonCode.RUNNER_STOPPED)
     assert (cluster_sim.status(run_id), cluster_sim.run(run_id).end_code) == (
@@ -379,7 +379,7 @@ def test_a_run_that_has_trained_rests_where_its_next_machines_are_refused(
     run_id, _ = running(cluster_sim)
     cluster_sim.clouds.fails_launches, cluster_sim.clouds.refusal = True, ErrorKind.REFUSED
     cluster_sim.clouds.preempt(cluster_sim.clusters(run_id)[0].name)
-    cluster_sim.run_for(600, every_s=15.0)
+    cluster_sim.run_for(600)
     assert (cluster_sim.status(run_id), cluster_sim.run(run_id).end_code) == (
         S.PAUSED,
         "cluster_refused",

@@ -20,10 +20,10 @@ def test_while_nobody_answers_a_run_waits_and_a_launch_has_its_time_from_each_si
 ) -> None:
     cluster_sim.clouds.is_away = True
     run_id = cluster_sim.submit()
-    cluster_sim.run_for(3 * 3600, every_s=120.0)
+    cluster_sim.run_for(3 * 3600, every_s=240.0)
     assert (cluster_sim.status(run_id), len(cluster_sim.attempts(run_id))) == (S.PROVISIONING, 1)
     cluster_sim.clouds.is_away, cluster_sim.clouds.launch_s = False, 6000.0
-    cluster_sim.run_for(5900, every_s=60.0)
+    cluster_sim.run_for(5900, every_s=120.0)
     assert (cluster_sim.status(run_id), len(cluster_sim.attempts(run_id))) == (S.PROVISIONING, 1)
     cluster_sim.run_for(240)
     assert cluster_sim.clusters(run_id)[-1].state == "running"
