@@ -27,7 +27,7 @@ def close_abandoned(pool: Any) -> None:  # noqa: ANN401 - of httpcore or httpcor
 
 
 def close_abandoned_of(client: httpx.AsyncClient) -> None:
-    """Let every pool of a client, those of proxies too, close the connections of cancelled requests.
+    """Let all pools of a client close the connections of cancelled requests, proxies' too.
 
     For clients whose transports httpx chose itself: it takes no proxy from the environment where it
     is given a transport.
