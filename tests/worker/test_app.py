@@ -96,6 +96,9 @@ def test_ring_is_answered_and_a_ring_lost_with_its_worker_is_made_up_by_the_swee
     sim.register(slots=2)
     task_queue = CeleryTaskQueue(redis_url)
     worker.start()
+    with Celery(broker=redis_url) as clock:
+        # A ring expires after ten seconds, in which a worker on a busy machine does not start.
+        assert wait_until(lambda: bool(clock.control.ping(timeout=1.0)), deadline_s=DEADLINE_S)
     first = sim.submit("first")
     task_queue.enqueue([first])
     assert _offered(sim, first), worker.log.read_text()
