@@ -42,17 +42,28 @@ class _Connection:
     """A connection of a pool, which keeps some of them in sets."""
 
     _inner: Any
+    _is_abandoned: bool = False
 
     async def handle_async_request(self, request: Any) -> Any:  # noqa: ANN401
         try:
             return await self._inner.handle_async_request(request)
         except BaseException:
-            if self._inner.info().endswith(_UNUSED):
+            if self._inner.info().endswith(_UNUSED) or not _is_through(self._inner):
+                # A tunnel whose first connection was never begun would not count as closed.
+                self._is_abandoned = True
                 await self._inner.aclose()
             raise
 
+    def is_closed(self) -> bool:
+        return self._is_abandoned or bool(self._inner.is_closed())
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._inner, name)
+
+
+def _is_through(connection: Any) -> bool:  # noqa: ANN401
+    """Tell whether a tunnel through a proxy has its TLS; other connections are no tunnels."""
+    return bool(getattr(connection, "_connected", True))
 
 
 @dataclass(slots=True)

@@ -34,6 +34,8 @@ class Silent:
 
     port: int = 0
     answers: bool = False
+    tunnels: bool = False
+    """It is a proxy, and answers the request for a tunnel alone."""
     num_accepted: int = 0
     num_open: int = 0
 
@@ -44,6 +46,9 @@ class Silent:
             if self.answers:
                 await reader.readuntil(b"\r\n\r\n")
                 writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            if self.tunnels:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
             await reader.read()
         writer.close()
         self.num_open -= 1
@@ -82,8 +87,11 @@ async def go_on(steps: int) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("proxied", [False, True])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_program_that_stops_following_a_run_leaves_no_connection(scheme: str) -> None:
+async def test_a_program_that_stops_following_a_run_leaves_no_connection(
+    scheme: str, monkeypatch: pytest.MonkeyPatch, *, proxied: bool
+) -> None:
     """By a scope of anyio, which also cancels what is awaited after the cancellation."""
 
     async def follow(client: AsyncClient, scope: anyio.CancelScope) -> None:
@@ -92,7 +100,14 @@ async def test_a_program_that_stops_following_a_run_leaves_no_connection(scheme:
                 pass
 
     async with silent_server() as silent:
-        connection = Connection(url=f"{scheme}://127.0.0.1:{silent.port}", api_key="key")
+        address = f"127.0.0.1:{silent.port}"
+        if proxied:
+            silent.tunnels = scheme == "https"
+            monkeypatch.setenv(f"{scheme}_proxy", f"http://{address}")
+            monkeypatch.delenv("no_proxy", raising=False)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            address = "service.invalid"
+        connection = Connection(url=f"{scheme}://{address}", api_key="key")
         async with AsyncClient(connection) as client, anyio.create_task_group() as tasks:
             for steps in range(MOST_STEPS):
                 scope = anyio.CancelScope()
@@ -100,6 +115,12 @@ async def test_a_program_that_stops_following_a_run_leaves_no_connection(scheme:
                 await go_on(steps)
                 scope.cancel()
             await until_closed(silent)
+            pools = [
+                each._pool
+                for each in (client._streams._transport, *client._streams._mounts.values())
+                if each
+            ]
+            assert [each for pool in pools for each in pool.connections] == []
         assert silent.num_accepted > MOST_STEPS // 2
 
 
