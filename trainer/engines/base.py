@@ -117,6 +117,10 @@ class Restartable(Protocol):
         """
         ...
 
+    async def score(self, token_ids: Sequence[int]) -> None:
+        """Score a sequence as `logprobs` does, without the result: the asker needs no torch."""
+        ...
+
 
 @runtime_checkable
 class Sleeps(Protocol):

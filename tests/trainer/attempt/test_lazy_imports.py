@@ -17,6 +17,8 @@ HEAVY = ("transformers", "vllm", "wandb")
 ROLLOUTS = """
 import pickle, sys
 from pathlib import Path
+from trainer.envs.fleet import choice
+from trainer.envs.openenv import provider
 from trainer.workers.ray.engine_actor import EngineActor
 from trainer.workers.ray.proxies import RemoteEngine
 from trainer.workers.ray.rollout_actor import RolloutActor
@@ -40,7 +42,6 @@ def test_a_process_of_the_trainer_imports_neither_transformers_nor_vllm() -> Non
     found = modules_of(
         "import sys, trainer.__main__, trainer.workers.ray.learner_actor; print(*sys.modules)"
     )
-    assert "torch" in found
     assert found.isdisjoint(HEAVY)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import torch
 
 from hillclimb.protocol.outcomes import StopReason
 from hillclimb.spec.environment.environment import EnvironmentSpec
@@ -64,9 +63,9 @@ class Restarting(ScriptedEngine):
         self._note()
         return self._left_s() <= 0.0
 
-    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+    async def score(self, token_ids: Sequence[int]) -> None:
         await self._back()
-        return await super().logprobs(token_ids)
+        await super().logprobs(token_ids)
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -161,9 +160,8 @@ async def test_an_engine_that_is_not_started_again_ends_the_attempt() -> None:
 
 async def test_an_engine_that_is_there_and_draws_nothing_hangs() -> None:
     class Hanging(Restarting):
-        async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        async def score(self, token_ids: Sequence[int]) -> None:
             await asyncio.Event().wait()
-            raise AssertionError
 
     engine = Hanging(lambda *_: DONE, delay_s=60.0)
     collector = a_collector(engine, CountingProvider(), environment=short(turn_timeout_s=0.45))

@@ -50,7 +50,7 @@ async def refuse_dead_engine(request: Request, token_ids: Sequence[int], *, turn
     patience_s = min(PATIENCE_S, turn_s)
     try:
         async with asyncio.timeout(patience_s):
-            await request.engine.logprobs(token_ids[:_NUM_TOKENS])
+            await _score(request.engine, token_ids[:_NUM_TOKENS])
     except TimeoutError:
         await _refuse_restarted(request)
         raise EngineError(
@@ -68,6 +68,13 @@ async def wait_until_ready(engine: Engine) -> None:
     """
     while isinstance(engine, Restartable) and not await engine.health_check():  # noqa: ASYNC110 - a process
         await asyncio.sleep(HEALTH_CHECK_PAUSE_S)
+
+
+async def _score(engine: Engine, token_ids: Sequence[int]) -> None:
+    if isinstance(engine, Restartable):
+        await engine.score(token_ids)
+    else:
+        await engine.logprobs(token_ids)
 
 
 async def _refuse_restarted(request: Request) -> None:

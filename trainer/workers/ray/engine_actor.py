@@ -118,6 +118,13 @@ class EngineActor:
             logprobs = await engine.logprobs(token_ids)
         return Reply((logprobs, engine.stats()), self._incarnation, self._up_s())
 
+    async def score(self, token_ids: Sequence[int]) -> Reply[EngineStats]:
+        """See `Restartable.score`."""
+        engine = await self._engine()
+        with _exit_if_dead(engine):
+            await engine.logprobs(token_ids)
+        return Reply(engine.stats(), self._incarnation, self._up_s())
+
     async def load_weights_file(self, path: Path, version: int) -> Reply[WeightDigests]:
         """Load the weights in `path` and return their digests; see `LoadsFile`."""
         engine = await self._engine()

@@ -152,6 +152,12 @@ class RemoteEngine:
         self._up_for(reply.up_s)
         return logprobs
 
+    async def score(self, token_ids: Sequence[int]) -> None:
+        """See `Restartable.score`."""
+        reply = await _answer(self._actor.score.remote(tuple(token_ids)), EngineError)
+        self._note(reply.incarnation, reply.value)
+        self._up_for(reply.up_s)
+
     async def load_weights_file(self, path: Path, version: int) -> WeightDigests:
         """Sample from the file's weights from now on; see `LoadsFile`."""
         return await self._digests_of(self._actor.load_weights_file.remote(path, version))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+import pickle
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from hillclimb.environment.errors import EngineRestarted
 from tests.trainer.fixtures.scripted import a_task
 from trainer.engines.base import EngineStats
+from trainer.engines.choose import ChosenEngine
 from trainer.errors import EngineError, LearnerError, StorageFull
 from trainer.rollouts.limits.liveness import Request, refuse_dead_engine
 from trainer.rollouts.request import RolloutRequest
@@ -44,11 +46,14 @@ class Copy:
         self.asked.append("look")
         return self.state != "away"
 
-    async def logprobs(self, token_ids: object) -> torch.Tensor:
+    async def score(self, token_ids: object) -> None:
         del token_ids
-        self.asked.append("logprobs")
+        self.asked.append("score")
         if self.state != "there":
             await asyncio.Event().wait()
+
+    async def logprobs(self, token_ids: object) -> torch.Tensor:
+        del token_ids
         return torch.zeros(3)
 
     def stats(self) -> EngineStats:
@@ -169,6 +174,25 @@ def test_a_full_disk_is_named_in_the_rank_that_meets_it(method: str, tmp_path: P
         worker.begin_save(arguments.pop())
     with pytest.raises(StorageFull):
         getattr(worker, method)(*arguments)
+
+
+@dataclass
+class Scoring:
+    """A factory of engines that score."""
+
+    weights_dir: Path
+
+    def make_engine(self) -> ChosenEngine:
+        return ChosenEngine(engine=Copy(), name="copy")  # type: ignore[arg-type]
+
+
+async def test_the_answer_that_an_engine_lives_has_no_tensor(tmp_path: Path) -> None:
+    """A rollout worker reads it, within a deadline, and would import torch for a tensor."""
+    actor = EngineActor(Scoring(tmp_path))  # type: ignore[arg-type]
+    assert b"torch" in pickle.dumps(await actor.logprobs((1, 2, 3, 4)))
+    reply = await actor.score((1, 2, 3, 4))
+    assert reply.value.num_sampled_tokens == 7
+    assert b"torch" not in pickle.dumps(reply)
 
 
 class NoEngine:
