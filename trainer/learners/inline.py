@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -20,17 +19,8 @@ from trainer.weights.broadcast import free_address
 from trainer.weights.chunks import WeightChunk, WeightChunks
 from trainer.weights.digests import WeightDigests
 
-
-@cache
-def _thread(process: int) -> ThreadPoolExecutor:
-    """Return the one thread in which the learners of a process compute.
-
-    torch works out how an operation on sharded tensors is done once per thread: a thread of a pool
-    spent 0.1 s on it in its first step, and asyncio's pool gave each of the first steps another.
-    `process` is the process's own id: a fork has the executor of its parent without the thread.
-    """
-    del process
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner")
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
 class InlineLearner:
@@ -44,6 +34,9 @@ class InlineLearner:
         """
         self.rank = LearnerRank(model, options)
         """The rank that does the work; its methods block."""
+        # torch works out how it computes on sharded tensors once per thread, which takes 0.1 s, and
+        # asyncio's pool would give each of the first steps another.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner")
 
     @property
     def version(self) -> int:
@@ -61,8 +54,7 @@ class InlineLearner:
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
         """
-        thread = _thread(os.getpid())
-        return await asyncio.get_running_loop().run_in_executor(thread, self.rank.step, batch)
+        return await self._computed(self.rank.step, batch)
 
     async def take_token_values(self) -> tuple[SequenceValues, ...]:
         """See `Learner.take_token_values`."""
@@ -110,7 +102,7 @@ class InlineLearner:
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
-        return await asyncio.to_thread(self.rank.logprobs, token_ids)
+        return await self._computed(self.rank.logprobs, token_ids)
 
     def begin_save(self, directory: Path) -> Callable[[], None]:
         """Copy the state to save; see `Learner.begin_save`."""
@@ -127,3 +119,8 @@ class InlineLearner:
             CheckpointError: as `Learner.load`.
         """
         self.rank.load(directory)
+
+    async def _computed(
+        self, compute: Callable[[_Argument], _Result], argument: _Argument
+    ) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, compute, argument)

@@ -118,7 +118,6 @@ def test_what_a_trainer_left_that_was_killed_while_no_runner_watched_is_deleted_
     assert held(fleet, 1) == 0
 
 
-@pytest.mark.long  # `test_late_sweeps.py` has the times, and the tests above a real sweep
 def test_what_the_platform_creates_after_the_end_is_deleted_by_the_next_sweep(
     bench: Bench, service: ScriptedService, fleet: httpx.Client
 ) -> None:

@@ -106,8 +106,9 @@ def test_a_trainer_that_says_nothing_is_ended_after_an_outage_too(sim: RunSimula
     sim.advance(OUTAGE_S)
     rounds_for(sim, RECHECK_S, attempt_id)
     until_late = DEADLINES_S[S.STARTING] or 0
+    assert until_late % SELDOM_S == 0, "rounds would go beyond it"
     rounds_for(sim, until_late - SELDOM_S, attempt_id, every_s=SELDOM_S)
-    rounds_for(sim, SELDOM_S - RECHECK_S, attempt_id)
+    rounds_for(sim, SELDOM_S - 2 * RECHECK_S, attempt_id)
     assert sim.attempts(run_id)[0].kill_requested_at is None
     rounds_for(sim, 2 * RECHECK_S, attempt_id)
     assert sim.attempts(run_id)[0].kill_requested_at is not None

@@ -33,7 +33,7 @@ from trainer.errors import SpecError
 from trainer.learners.context.group import context_group
 from trainer.learners.model.policy import refuse_indivisible
 
-# Whichever comes first waits for the processes of all.
+# Whichever comes first waits for the processes of its world.
 pytestmark = pytest.mark.invariant("ranks that share sequences compute what one computes alone")
 
 GROUPS = [

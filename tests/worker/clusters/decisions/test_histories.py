@@ -149,8 +149,11 @@ class ClustersOfARun(RuleBasedStateMachine):
         """Whatever happened: once nobody wants it and the clouds answer, nothing is left."""
         self.clouds.is_away = self.clouds.loses_answers = False
         self.rows = [replace(row, is_needed=False) for row in self.rows]
+        # And a few rounds more, in which nothing begins anew.
+        num_over = 0
         for _ in range(120):
-            if self._is_over():
+            num_over += self._is_over()
+            if num_over > 3:
                 break
             for row in list(self.rows):
                 tick(row, self.clouds, self.commit)

@@ -185,7 +185,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ShortRun, str]:
 
 
 def an_evaluation(root: Path, **sections: dict[str, Any]) -> ShortRun:
-    run = ShortRun(root, run_id="run_eval", **sections)
+    run = ShortRun(root, **sections)
     run.spec = run.spec.model_copy(update={"kind": "eval"})
     return run
 
