@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,9 +35,6 @@ class InlineLearner:
         """
         self.rank = LearnerRank(model, options)
         """The rank that does the work; its methods block."""
-        # torch works out how it computes on sharded tensors once per thread, which takes 0.1 s, and
-        # asyncio's pool would give each of the first steps another.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner")
 
     @property
     def version(self) -> int:
@@ -119,6 +117,14 @@ class InlineLearner:
             CheckpointError: as `Learner.load`.
         """
         self.rank.load(directory)
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        """One thread: in each torch works out anew how it computes on sharded tensors.
+
+        That takes 0.1 s, and asyncio's pool would give each of the first steps another thread.
+        """
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner")
 
     async def _computed(
         self, compute: Callable[[_Argument], _Result], argument: _Argument
