@@ -108,10 +108,25 @@ def _left_out(case: ElementTree.Element) -> bool:
     return any(each.tag in ("skipped", "failure", "error") for each in case)
 
 
+def _failed(report: Path) -> list[str]:
+    """Return the names of all tests that failed, also in what pytest does before and after them."""
+    return [
+        str(case.get("name"))
+        for case in ElementTree.parse(report).iter("testcase")
+        if any(each.tag in ("failure", "error") for each in case)
+    ]
+
+
 def store(name: str, report: Path, root: Path = ROOT) -> str:
-    """Store that a part passed; return a sentence about it."""
+    """Store that a part passed; return a sentence about it.
+
+    Raises:
+        SystemExit: a test failed.
+    """
     record = root / RECORD
     stored = json.loads(record.read_text()) if record.exists() else {}
+    if failed := _failed(report):
+        raise SystemExit(f"passed: {failed[0]} and {len(failed) - 1} others failed: not stored")
     count, before = num_passed(PARTS[name], report), stored.get(name, {}).get("tests", 1)
     if count < before:
         # Fewer machines can run all of them than some: without vLLM's wheel many are skipped.

@@ -18,6 +18,8 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="tests.trainer.test_a" name="test_skipped"><skipped/></testcase>
 <testcase classname="tests.trainers.test_a" name="test_of_another_part"/>
 </testsuite></testsuites>"""
+FAILED = """<testcase classname="tests.trainer.test_c" name="test_lives"/>
+<testcase classname="tests.trainer.test_c" name="test_dies"><failure/></testcase>"""
 
 SHORT = "tests/trainer/rollouts/records/test_replay.py"
 """It compares the trainer with the service; no long test does."""
@@ -72,6 +74,18 @@ def test_a_run_that_left_tests_out_stores_nothing(script: ModuleType, tree: Path
     assert "1 long tests of trainer ran here, 2 before" in script.store("trainer", report, tree)
     assert not script.has_passed("trainer", tree)
     assert json.loads((tree / script.RECORD).read_text())["trainer"]["tests"] == 2
+
+
+def test_a_run_with_a_failure_stores_nothing(script: ModuleType, tree: Path) -> None:
+    """However many more passed than before: this is what a shell that goes on would store."""
+    (tree / "trainer/code.py").write_text("x = 2\n")
+    report = tree / "docs/report.xml"
+    more = REPORT.replace("</testsuite>", f"{FAILED}</testsuite>", 1)
+    assert more != REPORT
+    report.write_text(more)
+    with pytest.raises(SystemExit, match="test_dies and 0 others failed"):
+        script.store("trainer", report, tree)
+    assert not script.has_passed("trainer", tree)
 
 
 def test_a_path_where_nothing_is_ends_it(script: ModuleType, tree: Path) -> None:
