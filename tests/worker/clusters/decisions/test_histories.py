@@ -149,7 +149,7 @@ class ClustersOfARun(RuleBasedStateMachine):
         """Whatever happened: once nobody wants it and the clouds answer, nothing is left."""
         self.clouds.is_away = self.clouds.loses_answers = False
         self.rows = [replace(row, is_needed=False) for row in self.rows]
-        # And a few rounds more, in which nothing begins anew.
+        # Until nothing is left, and for a few rounds more, in which nothing begins anew.
         num_over = 0
         for _ in range(120):
             num_over += self._is_over()
