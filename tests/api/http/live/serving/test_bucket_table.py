@@ -63,7 +63,7 @@ def test_a_process_that_stops_with_the_lock_stops_no_other(
     begun = time.monotonic()
     assert [buckets(pair[0]).take("a") for _ in range(4)][:3] == [0, 0, 0]
     assert buckets(pair[1]).take("a") > 0
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10
     os.close(stopped)
 
 
