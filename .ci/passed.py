@@ -30,12 +30,22 @@ class Part:
     watches: tuple[str, ...]
 
 
-EVERY = ("hillclimb", "tests/__init__.py", "tests/conftest.py", "pyproject.toml")
+EVERY = ("tests/__init__.py", "tests/conftest.py", "pyproject.toml")
+# Without the command line, and of the embedded stack only where the client looks for one.
+CORE = tuple(
+    f"hillclimb/{name}"
+    for name in (
+        *("__init__.py", "blobs", "client", "datasets", "environment", "hardware", "minifleet"),
+        *("process", "protocol", "spec", "stats"),
+        *("stack/__init__.py", "stack/errors.py", "stack/state", "stack/system"),
+    )
+)
 PARTS = {
     "trainer": Part(
         tests=("tests/trainer", "tests/assets"),
         watches=(
             *EVERY,
+            *CORE,
             *("trainer", "assets", "tests/trainer", "tests/assets"),
             *("tests/fixtures/factories.py", "tests/fixtures/otlp.py", "tests/hillclimb/minifleet"),
             "tests/hillclimb/spec/test_old_metrics.py",
@@ -48,7 +58,7 @@ PARTS = {
         tests=("tests/api",),
         watches=(
             *EVERY,
-            *("api", "worker", "migrations", "alembic.ini", "examples/*.yaml"),
+            *("hillclimb", "api", "worker", "migrations", "alembic.ini", "examples/*.yaml"),
             *("docs/*.md", "docs/*.yaml", "assets/*.json"),
             *(
                 "tests/api",

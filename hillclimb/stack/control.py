@@ -12,15 +12,19 @@ from hillclimb.stack.options import CODE_ROOT, StackOptions
 from hillclimb.stack.plan import make_plan
 from hillclimb.stack.services import services
 from hillclimb.stack.state.directory import StateDirectory
-from hillclimb.stack.state.records import ServiceRecord, StackRecord
+from hillclimb.stack.state.records import ServiceRecord, ServiceState, StackRecord
 from hillclimb.stack.supervisor.supervisor import Supervisor
 from hillclimb.stack.supervisor.sweep import sweep
 from hillclimb.stack.system.poll import wait_until
 from hillclimb.stack.system.processes import Identity, identify, stop_process
 
-UP_DEADLINE_S = 180.0
+# Servers, migration and the rest start one after another, each with a deadline of its own.
+UP_DEADLINE_S = 600.0
 # On top of the services' own deadlines: kills, the sweep, a busy machine.
 DOWN_SLACK_S = 60.0
+
+STARTED: tuple[ServiceState, ...] = ("ready", "done")
+"""States in which a start waits for a service no longer."""
 
 Say = Callable[[str], None]
 
@@ -156,8 +160,17 @@ def _await_ready(
         return record
     if not in_time:
         stop_process(supervisor, signal.SIGTERM, deadline_s=DOWN_SLACK_S)
-        raise ServiceFailed(f"The stack was not ready within {deadline_s:.0f} s.")
+        raise ServiceFailed(
+            f"The stack was not ready within {deadline_s:.0f} s: {_not_ready(record)}."
+        )
     raise ServiceFailed("The supervisor exited before the stack was ready.")
+
+
+def _not_ready(record: StackRecord) -> str:
+    """Name the services that a start still waits for, with the state of each."""
+    states = {name: service.state for name, service in record.services.items()}
+    missing = [f"{name} is {state}" for name, state in states.items() if state not in STARTED]
+    return ", ".join(missing) or "its supervisor has recorded no service yet"
 
 
 def _ready(record: StackRecord, supervisor: Identity) -> bool:

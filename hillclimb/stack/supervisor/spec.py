@@ -54,7 +54,8 @@ class ServiceSpec:
     one_shot: bool = False
     account: SystemUser | None = None
     port: int | None = None
-    start_s: float = 60.0
+    # Enough for a busy machine: a service that is killed while it starts has to start again.
+    start_s: float = 120.0
     stop_s: float = 10.0
     stop_signal: signal.Signals = signal.SIGTERM
 
