@@ -3,20 +3,36 @@
     python serve_skyrl.py api --base-model DIR --port N ...     what the test starts
     python serve_skyrl.py engine ...                            what that starts in its turn
 
-The wheel needs two things mended. `typing.TypedDict` inside a pydantic model fails on Python 3.11;
-and the server starts its engine by `uv run`, which works in a checkout of SkyRL only.
+The wheel needs three things mended: `typing.TypedDict` in a pydantic model fails on Python 3.11;
+the server reads its own archives with a `filter`, which Python has from 3.11.4 on (Debian 12 has
+3.11.2); and it starts its engine by `uv run`, which works in a checkout of SkyRL only.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tarfile
 import typing
 from pathlib import Path
+from typing import Any
 
 import typing_extensions
 
 typing.TypedDict = typing_extensions.TypedDict  # type: ignore[assignment]
+
+
+class UnfilteredTarFile(tarfile.TarFile):
+    """One of a Python without filters, which takes the argument and does nothing with it."""
+
+    def extractall(self, *args: Any, filter: object = None, **options: Any) -> None:
+        """Extract all members."""
+        del filter
+        super().extractall(*args, **options)
+
+
+if not hasattr(tarfile, "data_filter"):
+    tarfile.open = UnfilteredTarFile.open
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 
 from hillclimb.protocol.events import CheckpointSaved, StepCompleted, TrainerStarted
 from tests.e2e.tinker.skyrl_server import FIGURES, MARKS, free_port, skyrl_server
-from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.short_run import LIKELY, ShortRun
 from tests.trainer.fixtures.tiny_model import write_tiny_model
 
 pytestmark = MARKS
@@ -51,7 +51,7 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     found = Place(tmp_path_factory.mktemp("skyrl"), free_port())
-    write_tiny_model(found.model, positions=POSITIONS)
+    write_tiny_model(found.model, positions=POSITIONS, likely=LIKELY)
     patch = pytest.MonkeyPatch()
     patch.setenv("TINKER_API_KEY", KEY)
     yield found
