@@ -24,6 +24,7 @@ if not os.environ.get("HILLCLIMB_E2E"):
     # (openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null), 30 ms for the world's 117.
     os.environ["SSL_CERT_FILE"] = str(ROOT / "fixtures/no_authority.pem")
 LONGEST = (
+    "conformance/",
     "hillclimb/cli/first_hour/test_readme.py",
     "hillclimb/cli/first_hour/test_old_workflows.py",
     "hillclimb/cli/tools/test_environment.py",

@@ -40,6 +40,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("cuda-bindings", "cuda-pathfinder"),
     ),
     "triton": ("triton",),
+    "ray": ("ray",),
     "vllm": (
         *("vllm", "flashinfer-python", "nvidia-ml-py", "nvidia-cudnn-frontend", "nvtx", "tabulate"),
         *("anyio", "annotated-doc", "anthropic", "astor", "blake3", "cachetools", "cbor2", "cffi"),
@@ -61,9 +62,9 @@ USUAL = ("base", "liger", "fla", "flash4")
 """Groups that the checklist's blocks A, B and C need."""
 LEFT_OUT = re.compile(
     r"^vllm/(vllm-rs$|third_party/(deep_gemm|fmha_sm100)/|_(flashkda|deepselect|flashmla|qutlass)_C"
-    r"|vllm_flash_attn/_vllm_fa2_C)"
+    r"|vllm_flash_attn/_vllm_fa2_C)|^ray/(jars|rllib|llm|dashboard/client)/"
 )
-"""Three fifths of vLLM, which no model of ours calls on a Hopper GPU."""
+"""Three fifths of vLLM, which no model of ours calls on a Hopper GPU, and parts of Ray."""
 PLUGIN = "hillclimb-0.dist-info"
 """vLLM finds our transports of weights by an entry point, which a checkout alone does not have."""
 COPY = "vllm/vllm_flash_attn/cute"

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.gpu.serving import CORRECTED, has_vllm, routes, taking_turns
+from benchmarks.gpu.serving.turns import CORRECTED, has_vllm, routes, taking_turns
+from benchmarks.gpu.serving.whole_run import whole_run
 from benchmarks.gpu.setting import Cases, Check, Figures, Setting
 from hillclimb.hardware.model.shipped import assets_dir
 from hillclimb.protocol.rundir import POLICY
@@ -183,4 +184,5 @@ CHECKS: dict[str, Check] = {
     "vllm": vllm,
     "taking_turns": taking_turns,
     "routes": routes,
+    "whole_run": whole_run,
 }

@@ -43,8 +43,8 @@ def experimental_warning(
     if skypilot.trainer.type == "wheel":
         return None
     return (
-        f"the trainer refuses {candidate.label} if the environment there can use its GPUs: it was"
-        " never run on one (docs/verified.md), and experimental is false"
+        f"the trainer refuses {candidate.label} if the environment there can use its GPUs: the"
+        " locked versions were never run on one (docs/verified.md), and experimental is false"
     )
 
 

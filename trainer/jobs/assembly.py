@@ -154,7 +154,7 @@ def refuse_gpu(spec: RunSpec, *, has_gpu: bool) -> None:
     """Reject a GPU that the spec neither tries as an experiment nor has evidence of.
 
     Raises:
-        SpecError: there is a GPU, and the trainer was never run on one like it.
+        SpecError: there is a GPU, and neither flag nor evidence allows one like it.
     """
     if has_gpu:
         present = gpu_versions()
@@ -163,7 +163,7 @@ def refuse_gpu(spec: RunSpec, *, has_gpu: bool) -> None:
             "gpu",
             subject=present.get("gpu"),
             present=present,
-            never="this machine has a GPU, and the trainer was never run on one",
+            never="this machine has a GPU, and the locked versions were never run on one",
             instead="hide the GPU (CUDA_VISIBLE_DEVICES=)",
         )
 

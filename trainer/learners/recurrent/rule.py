@@ -90,7 +90,7 @@ def _rows(x_M: torch.Tensor, bucket: Bucket) -> torch.Tensor:
 def by_kernels(
     inputs: DeltaInputs, runs: Runs, states: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply the rule by the kernels for GPUs, which need no padding; never run on one yet."""
+    """Apply the rule by the kernels for GPUs, which need no padding."""
     from fla.ops.gated_delta_rule import (  # type: ignore[import-not-found]  # noqa: PLC0415 - only on GPUs
         chunk_gated_delta_rule,
     )
