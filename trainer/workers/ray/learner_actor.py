@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -73,6 +74,11 @@ class LearnerActor:
     def address(self) -> str:
         """Return a free `HOST:PORT` of this rank's machine, as the cluster knows it."""
         return free_address(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
+    def import_learner(self) -> None:
+        """Import what `start` needs; uses no memory of a GPU."""
+        with gc_paused_import():
+            importlib.import_module("trainer.learners.rank")
 
     def start(self, address: str) -> int:
         """Load the model, join the other ranks, and return the number of parameters."""

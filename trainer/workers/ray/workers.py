@@ -184,7 +184,9 @@ class _Placement:
         sampling = self._begin_sampling()
         if self._shares_gpus:
             # vLLM sizes its cache by the GPU's free memory when it starts: ranks must not load
-            # their models meanwhile.
+            # their models meanwhile. Their imports take seconds; if one fails, `start` raises it.
+            for rank in ranks:
+                rank.import_learner.remote()
             self._await({"engines": sampling.engines})
         if self._takes_turns:
             # The ranks load their models and a checkpoint into the memory of the engines.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 ray = pytest.importorskip("ray", reason="Ray is not installed here")
 
@@ -23,15 +26,19 @@ from trainer.workers.ray.learner_actor import LearnerActor  # noqa: E402
 
 __all__ = ["running"]
 pytestmark = pytest.mark.long
-STARTED = "engine-started"
+STARTED, IMPORTED = "engine-started", "rank-imported"
+IMPORTS_S = 60.0
 
 
 class SlowEngine(EngineActor):
     """In place of a vLLM that looks for a while how much of the GPU is free."""
 
     async def start(self) -> EngineFacts:
-        """Take a second."""
-        await asyncio.sleep(1.0)
+        """Take until the rank has imported what it needs, and look in vain for a limited time."""
+        until = time.monotonic() + IMPORTS_S
+        imported = self._factory.attempt_dir / IMPORTED
+        while not imported.exists() and time.monotonic() < until:  # noqa: ASYNC110 - by another process
+            await asyncio.sleep(0.05)
         (self._factory.attempt_dir / STARTED).touch()
         return EngineFacts(name="slow", fallback=None)
 
@@ -39,13 +46,22 @@ class SlowEngine(EngineActor):
 class LookingRank(LearnerActor):
     """Says whether the engine had started when it was told to load the model."""
 
+    def import_learner(self) -> None:
+        """Import, and say so while the engine starts."""
+        super().import_learner()
+        assert not (self._factory.attempt_dir / STARTED).exists()
+        assert "trainer.learners.rank" in sys.modules
+        assert not torch.cuda.is_initialized(), "the engine measures how much of the GPU is free"
+        (self._factory.attempt_dir / IMPORTED).touch()
+
     def start(self, address: str) -> int:
         """Look, and load nothing."""
         del address
-        raise SpecError(f"started: {(self._factory.attempt_dir / STARTED).exists()}")
+        there = [(self._factory.attempt_dir / name).exists() for name in (STARTED, IMPORTED)]
+        raise SpecError(f"started: {there[0]}, imported meanwhile: {there[1]}")
 
 
-async def test_a_rank_loads_nothing_onto_a_gpu_before_the_engine_beside_it_has_started(
+async def test_a_rank_imports_while_the_engine_beside_it_starts_and_loads_nothing_onto_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "EngineActor", SlowEngine)
@@ -56,7 +72,7 @@ async def test_a_rank_loads_nothing_onto_a_gpu_before_the_engine_beside_it_has_s
         placement={"type": "ray", "learner_ranks": 1},
         engine={"type": "vllm", "weight_transport": "ipc"},
     )
-    with pytest.raises(SpecError, match="started: True"):
+    with pytest.raises(SpecError, match="started: True, imported meanwhile: True"):
         run.build(provider=CountingProvider(solved_by_done))
     assert not ray.is_initialized()
 
