@@ -40,7 +40,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("cuda-bindings", "cuda-pathfinder"),
     ),
     "triton": ("triton",),
-    "ray": ("ray",),
+    "ray": ("ray", "msgpack", "protobuf", "click", "filelock", "requests"),
     "vllm": (
         *("vllm", "flashinfer-python", "nvidia-ml-py", "nvidia-cudnn-frontend", "nvtx", "tabulate"),
         *("anyio", "annotated-doc", "anthropic", "astor", "blake3", "cachetools", "cbor2", "cffi"),

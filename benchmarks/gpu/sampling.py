@@ -181,8 +181,8 @@ async def _beside_vllm(setting: Setting) -> Figures:
 CHECKS: dict[str, Check] = {
     "canary": canary,
     "sampled": sampled,
+    "whole_run": whole_run,
     "vllm": vllm,
     "taking_turns": taking_turns,
     "routes": routes,
-    "whole_run": whole_run,
 }

@@ -28,8 +28,8 @@ def why_experimental(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilot
         )
     if skypilot.trainer.type == "wheel" and not _are_gpus_accepted(spec, candidate):
         return (
-            "no part of the trainer was ever run on a GPU (docs/verified.md): set experimental to"
-            f" true to try it,{proof_of('gpu')} or use machines without GPUs"
+            "no run with the locked versions of torch and vLLM was on a GPU (docs/verified.md): set"
+            f" experimental to true to try it,{proof_of('gpu')} or use machines without GPUs"
         )
     return None
 
@@ -43,8 +43,9 @@ def experimental_warning(
     if skypilot.trainer.type == "wheel":
         return None
     return (
-        f"the trainer refuses {candidate.label} if the environment there can use its GPUs: the"
-        " locked versions were never run on one (docs/verified.md), and experimental is false"
+        f"the trainer refuses {candidate.label} if the environment there can use its GPUs: no run"
+        " with the locked versions of torch and vLLM was on one (docs/verified.md), and"
+        " experimental is false"
     )
 
 

@@ -101,7 +101,7 @@ def _vllm(spec: RunSpec, config: CausalLMConfig, model_dir: Path) -> Engine:
             "gpu",
             subject=present["gpu"],
             present=present,
-            never="with the locked versions no run has sampled by vLLM on a GPU",
+            never="no run with the locked versions of torch and vLLM has sampled on a GPU",
             instead="hide the GPU (CUDA_VISIBLE_DEVICES=)",
         )
     setting = spec.engine.cache_needs_gpu

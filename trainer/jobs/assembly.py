@@ -163,7 +163,8 @@ def refuse_gpu(spec: RunSpec, *, has_gpu: bool) -> None:
             "gpu",
             subject=present.get("gpu"),
             present=present,
-            never="this machine has a GPU, and the locked versions were never run on one",
+            never="this machine has a GPU, and no run with the locked versions of torch and vLLM"
+            " was on one",
             instead="hide the GPU (CUDA_VISIBLE_DEVICES=)",
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,16 @@ import yaml
 from benchmarks.gpu.serving.turns import has_vllm
 from benchmarks.gpu.setting import Cases, Figures, Setting
 from hillclimb.protocol.end_reasons import ReasonCode
-from hillclimb.protocol.events import EVENTS, EvalCompleted, Event, StepCompleted, TrainerStarted
+from hillclimb.protocol.events import (
+    EVENTS,
+    CheckpointQualified,
+    CheckpointRefused,
+    CheckpointSaved,
+    EvalCompleted,
+    Event,
+    StepCompleted,
+    TrainerStarted,
+)
 from hillclimb.protocol.rundir import AttemptDir, ExitRecord
 from hillclimb.spec.run import RunSpec
 from trainer.engines.canary import BFLOAT16_TOLERANCE
@@ -65,7 +75,7 @@ def whole_run(setting: Setting) -> Cases:
         done = subprocess.run([*command, "--run-dir", str(attempt.run_dir)], check=False)
         if not attempt.exit.exists():
             raise RuntimeError(f"the trainer ended with {done.returncode} and no exit record")
-        yield from cases_of(attempt)
+        yield from cases_of(attempt, done.returncode)
 
 
 def spec_of(setting: Setting) -> RunSpec:
@@ -84,9 +94,10 @@ def spec_of(setting: Setting) -> RunSpec:
     return RunSpec.model_validate(spec)
 
 
-def cases_of(attempt: AttemptDir) -> Cases:
+def cases_of(attempt: AttemptDir, exit_code: int) -> Cases:
     """Yield the start, each evaluation and step, and the end, from the files of an attempt."""
     canary: list[float] = []
+    checkpoints = Counter[str]()
     for event in _events(attempt):
         if isinstance(event, TrainerStarted):
             phases = {f"{each.phase}_s": each.seconds for each in event.startup}
@@ -96,11 +107,15 @@ def cases_of(attempt: AttemptDir) -> Cases:
         elif isinstance(event, StepCompleted):
             canary += [event.metrics[name] for name in (CANARY,) if name in event.metrics]
             yield f"step_{event.step}", _figures(event)
+        elif isinstance(event, CheckpointSaved | CheckpointQualified | CheckpointRefused):
+            checkpoints[event.type] += 1
     ended = ExitRecord.model_validate_json(attempt.exit.read_text())
     yield (
         "end",
         {
             "message": ended.message,
+            "exit_code": exit_code,
+            **checkpoints,
             "is_complete": ended.reason is ReasonCode.COMPLETED,
             "is_within_the_canarys_limit": max(canary, default=0.0) < BFLOAT16_TOLERANCE,
         },

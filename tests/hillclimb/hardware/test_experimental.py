@@ -11,7 +11,7 @@ from api.clusters.errors import NoEligibleHardware
 from hillclimb.hardware.plan import hardware_plan
 from tests.hillclimb.hardware.rented import rented
 
-ON_GPUS = "no part of the trainer was ever run on a GPU"
+ON_GPUS = "no run with the locked versions of torch and vLLM was on a GPU"
 PREBUILT = {"type": "prebuilt", "python": "/opt/trainer/bin/python"}
 
 

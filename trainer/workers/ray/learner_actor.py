@@ -76,7 +76,7 @@ class LearnerActor:
         return free_address(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def import_learner(self) -> None:
-        """Import what `start` needs; uses no memory of a GPU."""
+        """Import what `start` needs; touches no GPU."""
         with gc_paused_import():
             importlib.import_module("trainer.learners.rank")
 

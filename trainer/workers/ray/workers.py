@@ -184,10 +184,10 @@ class _Placement:
         sampling = self._begin_sampling()
         if self._shares_gpus:
             # vLLM sizes its cache by the GPU's free memory when it starts: ranks must not load
-            # their models meanwhile. Their imports take seconds; if one fails, `start` raises it.
-            for rank in ranks:
-                rank.import_learner.remote()
+            # their models meanwhile, only import what they need.
+            importing = [rank.import_learner.remote() for rank in ranks]
             self._await({"engines": sampling.engines})
+            ray.get(importing, timeout=self._left_s())
         if self._takes_turns:
             # The ranks load their models and a checkpoint into the memory of the engines.
             level = self._factory.spec.engine.sleep_level

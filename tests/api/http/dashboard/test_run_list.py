@@ -182,7 +182,7 @@ def test_ten_thousand_runs_are_paged_and_the_page_comes_at_once(
         if column.computed is None and column.name not in ("id", "name")
     ]
     numbers = func.generate_series(0, 9_999).table_valued("number").render_derived()
-    # Copied by PostgreSQL: sixty megabytes sent to one that is busy can fill its buffers for longer
+    # Copied by PostgreSQL: of sixty megabytes sent to a busy server, it may read none for longer
     # than the kernel keeps such a connection (`LOST_NETWORK`).
     names = (
         func.concat("run_", func.lpad(cast(numbers.c.number, Text), 6, "0")),
