@@ -97,9 +97,9 @@ class Deployment:
         service = self.service(name)
         image = self.image(name).environment if "build" in service else {}
         path = f"{valkey_program().parent}:/usr/bin:/bin"
-        found = {"PATH": path, "HOME": str(self.folder / "home"), "PYTHONPATH": str(ROOT)}
-        found |= {key: str(value) for key, value in (image | service["environment"]).items()}
-        return {key: self._here(name, value) for key, value in found.items()}
+        ours = {"PATH": path, "HOME": str(self.folder / "home"), "PYTHONPATH": str(ROOT)}
+        theirs = image | service["environment"]
+        return ours | {key: self._here(name, str(value)) for key, value in theirs.items()}
 
     def command(self, name: str) -> list[str]:
         service = self.service(name)
