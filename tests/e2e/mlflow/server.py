@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from hillclimb.stack.system.ports import find_free
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv-mlflow" / "bin" / "python"
@@ -63,9 +64,7 @@ def pairs(run: dict[str, Any], kind: str) -> dict[str, str]:
 def mlflow_server(state: Path, database: str = "") -> Iterator[MlflowStore]:
     """Serve on loopback from the database at that address, or from a file of its own in `state`."""
     state.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free()
     command = [
         *(str(PYTHON), "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)),
         *("--backend-store-uri", database or f"sqlite:///{state}/mlflow.db", "--workers", "1"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -38,14 +37,6 @@ BACKEND = {
     "sample_max_num_sequences": 32,
 }
 """Fixed sizes: what is compiled for them once is used again."""
-
-
-def free_port() -> int:
-    """A port that the server can be started on, twice."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

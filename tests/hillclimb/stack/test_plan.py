@@ -28,6 +28,8 @@ from hillclimb.stack.state.credentials import ensure_credentials
 from hillclimb.stack.state.directory import StateDirectory, find_state_directory
 from hillclimb.stack.state.records import ProcessRecord, ServiceRecord, StackRecord
 from hillclimb.stack.supervisor.spec import ServiceLog
+from hillclimb.stack.system import ports
+from hillclimb.stack.system.ports import LOOPBACK, find_free
 from hillclimb.stack.system.processes import identify, spawn
 
 
@@ -161,6 +163,21 @@ def test_a_remembered_port_that_a_stranger_took_is_replaced(
     state.create()
     state.write(StackRecord(ports={"api": taken_port}))
     assert make_plan(replace(options, api_port=None)).ports["api"] != taken_port
+
+
+def test_a_chosen_port_is_none_that_the_kernel_gives_away(
+    options: StackOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API's is chosen long before the API binds it: meanwhile thousands are given away."""
+    limits = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    given_away = range(int(limits[0]), int(limits[1]) + 1)
+    chosen = [find_free() for _ in range(200)]
+    assert not set(chosen) & set(given_away)
+    assert len(set(chosen)) > 150
+    assert not set(make_plan(options).ports.values()) & set(given_away)
+    with socket.create_server((LOOPBACK, chosen[0])):
+        monkeypatch.setattr(ports, "CHOSEN", chosen[:2])
+        assert {find_free() for _ in range(50)} == {chosen[1]}
 
 
 def test_external_servers_replace_our_own_and_nothing_waits_for_them(

@@ -71,6 +71,14 @@ def test_a_rehearsal_runs_every_check_of_every_block_and_finds_all_as_it_should_
     assert again.stdout.splitlines() == ["ok"], "nothing is left to do"
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_machine_without_a_gpu_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        checklist.main(["A"])
+    assert refused.value.code == 2
+    assert "torch finds no GPU on this machine: --rehearse" in capsys.readouterr().err
+
+
 @pytest.mark.long
 def test_the_first_block_runs_on_an_image_without_the_trainers_other_packages(
     tmp_path: Path,
