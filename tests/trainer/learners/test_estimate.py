@@ -108,9 +108,18 @@ CASES: dict[str, tuple[ModelShape, int, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 
+QUICK = (
+    "a layer computed again", "the head's scores", "chunks of scores", "experts",
+    "with copies of keys and values",
+)  # fmt: skip
+"""One of each kind of memory."""
+
 
 @pytest.mark.invariant("the estimate of a pass's memory is an upper bound, and a close one")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(each, marks=[] if each in QUICK else [pytest.mark.long]) for each in CASES],
+)
 def test_no_pass_takes_more_than_was_estimated_nor_much_less(case: str) -> None:
     """Within a quarter above: GPUs fetch layers ahead, which this account on a CPU does not."""
     shape, tokens, values = CASES[case]

@@ -101,6 +101,7 @@ def test_what_a_killed_trainer_left_is_deleted_when_its_end_is_seen(
     assert KEY not in (bench.folder / "runner.log").read_text()
 
 
+@pytest.mark.long
 def test_what_a_trainer_left_that_was_killed_while_no_runner_watched_is_deleted_at_the_start(
     bench: Bench, service: ScriptedService, fleet: httpx.Client
 ) -> None:
@@ -118,6 +119,7 @@ def test_what_a_trainer_left_that_was_killed_while_no_runner_watched_is_deleted_
     assert held(fleet, 1) == 0
 
 
+@pytest.mark.long
 def test_what_the_platform_creates_after_the_end_is_deleted_by_the_next_sweep(
     bench: Bench, service: ScriptedService, fleet: httpx.Client
 ) -> None:
@@ -134,6 +136,7 @@ def test_what_the_platform_creates_after_the_end_is_deleted_by_the_next_sweep(
     bench.until(lambda: held(fleet, 1) == 0, 60.0)
 
 
+@pytest.mark.long
 def test_a_sweep_that_fails_does_not_keep_the_end_from_being_told(
     bench: Bench, service: ScriptedService, fleet: httpx.Client
 ) -> None:

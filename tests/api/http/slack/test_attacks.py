@@ -43,7 +43,11 @@ async def submit(client: httpx.AsyncClient, **more: object) -> str:
     return str(answer.json()["id"])
 
 
-@pytest.mark.parametrize("key", [STRANGER, READ_ONLY], ids=["stranger", "viewer"])
+@pytest.mark.parametrize(
+    "key",
+    [pytest.param(STRANGER, id="stranger"),
+     pytest.param(READ_ONLY, id="viewer", marks=pytest.mark.long)],
+)  # fmt: skip
 async def test_every_command_and_button_with_a_foreign_id_reads_and_changes_nothing(
     anna: Person, ben: Person, client: httpx.AsyncClient, slack: FakeSlack, rows: Any, key: str
 ) -> None:

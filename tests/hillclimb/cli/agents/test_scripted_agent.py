@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.experiments.scripted_agent import climb, crippled
 from tests.api.admission.experiments.conftest import BASE, train
 from tests.api.fixtures.serving import Served
@@ -9,6 +11,7 @@ from tests.api.fixtures.story import Story
 from tests.hillclimb.cli.agents.conftest import Open
 
 
+@pytest.mark.long
 def test_a_crippled_spec_becomes_a_confirmed_improvement_with_three_runs(
     served: Served, story: Story, open_session: Open
 ) -> None:

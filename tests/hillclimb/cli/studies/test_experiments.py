@@ -64,6 +64,7 @@ def test_an_experiment_is_swept_and_judged_at_80_columns(
     assert listed[1].split()[:3] == ["v0.2.4", "–", "6"]
 
 
+@pytest.mark.long
 def test_the_report_is_written_with_figures_in_both_formats(
     hc: Invoke, story: Story, created: str, spec_file: str, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ async def play(engine: VllmEngine, number: int) -> int:
     return length
 
 
+@pytest.mark.long
 async def test_waiting_for_room_spares_vllm_computing_again(engine: VllmEngine) -> None:
     lengths = await asyncio.gather(*(play(engine, number) for number in range(6)))
     stats = engine.stats()

@@ -234,12 +234,19 @@ class BrokenFor(DiskStore):
 @pytest.mark.parametrize(
     ("stored", "problem"),
     [
-        (b'{"verdict": "excluded", "env_key": "github"}\n', "are damaged"),
-        (b'{"verdict": "excluded", "env_key": "x", "task_key": ""}\n', "no dataset can have"),
-        (b'{"verdict": "excluded", "env_key": "x", "task_key": "k"}\n' * 25, "than its dataset"),
+        pytest.param(
+            b'{"verdict": "excluded", "env_key": "github"}\n', "are damaged", id="no key"
+        ),
+        pytest.param(
+            b'{"verdict": "excluded", "env_key": "x", "task_key": ""}\n', "no dataset can have",
+            id="empty key", marks=pytest.mark.long,
+        ),
+        pytest.param(
+            b'{"verdict": "excluded", "env_key": "x", "task_key": "k"}\n' * 25, "than its dataset",
+            id="more than there are", marks=pytest.mark.long,
+        ),
     ],
-    ids=["no key", "empty key", "more than there are"],
-)
+)  # fmt: skip
 def test_what_one_trainer_wrote_wrongly_does_not_keep_the_other_validations_waiting(
     hc: Invoke,
     story: Story,

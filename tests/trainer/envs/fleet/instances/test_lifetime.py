@@ -83,7 +83,7 @@ def trained(
     ("how", "exit_code", "reason"),
     [
         ("not at all", 0, "completed"),
-        ("failure", 1, "non_finite_update"),
+        pytest.param("failure", 1, "non_finite_update", marks=pytest.mark.long),
         ("SIGTERM", 0, "runner_stopped"),
     ],
 )

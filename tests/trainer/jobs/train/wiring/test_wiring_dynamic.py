@@ -129,7 +129,7 @@ async def test_replace_makes_do_after_its_last_batch_and_says_so(tmp_path: Path)
 
 
 @pytest.mark.invariant("dynamic sampling draws ahead of the learner within the staleness bound")
-@pytest.mark.parametrize("kind", ["filter", "replace"])
+@pytest.mark.parametrize("kind", ["filter", pytest.param("replace", marks=pytest.mark.long)])
 async def test_prompts_are_drawn_again_ahead_of_the_learner(tmp_path: Path, kind: str) -> None:
     run = a_run(tmp_path, steps=5, staleness=2, type=kind)
     events = await steps_of(run, Contrast(2))
