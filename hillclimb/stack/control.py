@@ -161,7 +161,7 @@ def _await_ready(
     if not in_time:
         stop_process(supervisor, signal.SIGTERM, deadline_s=DOWN_SLACK_S)
         raise ServiceFailed(
-            f"The stack was not ready within {deadline_s:.0f} s: {_not_ready(record)}."
+            f"The stack was not ready within {deadline_s:g} s: {_not_ready(record)}."
         )
     raise ServiceFailed("The supervisor exited before the stack was ready.")
 

@@ -48,5 +48,5 @@ def test_a_start_that_takes_too_long_names_what_it_waits_for_and_ends_the_superv
     state.write(StackRecord(state="starting", services=records))
     with pytest.raises(ServiceFailed) as raised:
         _await_ready(state, supervisor, 0.2)
-    assert str(raised.value) == f"The stack was not ready within 0 s: {missing}."
+    assert str(raised.value) == f"The stack was not ready within 0.2 s: {missing}."
     assert not supervisor.alive()

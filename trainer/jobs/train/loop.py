@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from hillclimb.blobs.base import StoreError
 from hillclimb.protocol.events import PhaseStarted, RunWarning, StepAbandoned
+from hillclimb.spec.backend.counts import counted
 from trainer.algo.batch import BatchPlan, build_batch, learned_rollouts, score_groups
 from trainer.algo.dynamic import SelectedGroups, select_groups
 from trainer.algo.sequences import Batch
@@ -135,7 +136,7 @@ class Trainer:
         """Return the result in a few words."""
         if self._spec.kind == "eval":
             return f"evaluated step {self.step}"
-        return f"trained {self._schedule.total} steps"
+        return f"trained {counted(self._schedule.total, 'step')}"
 
     async def close(self) -> None:
         """Stop saving, the rollout buffer and the workers."""

@@ -269,7 +269,9 @@ async def test_a_step_in_which_all_score_alike_changes_nothing_and_says_so(
 ) -> None:
     run = ShortRun(tmp_path, schedule={"total_steps": 1}, eval=UNEVALUATED)
     before = load_file(run.root / "model" / "model.safetensors")
-    await run.train(provider=CountingProvider(lambda _: CountingEnv(goal=7)))
+    trainer = run.build(provider=CountingProvider(lambda _: CountingEnv(goal=7)))
+    assert trainer.summary() == "trained 1 step"
+    await run.finish(trainer)
     after = load_file(run.policy(1) / "model.safetensors")
     assert [event.code for event in run.events(RunWarning)] == ["no_signal"]
     assert all(bool((before[name] == after[name]).all()) for name in before)
