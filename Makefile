@@ -193,11 +193,42 @@ rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine,
 	@bash tests/e2e/slurm/install_slurm.sh
 	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest $(LONG) tests/e2e/slurm/test_whole_path.py -rs
 
-e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB), MLflow's (.venv-mlflow, 0.7 GB), the services as docker-compose.yml starts them (.venv-image); installs what is missing where root may
+E2E := HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest $(LONG)
+E2E_TRAINER := HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(LONG)
+E2E_PARTS := $(addprefix e2e-,service browser compose slack slurm tinker mlflow)
+.PHONY: $(E2E_PARTS)
+e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB), MLflow's (.venv-mlflow, 0.7 GB), the services as docker-compose.yml starts them (.venv-image); installs what is missing where root may; `make e2e-browser` is one part of it
+	@$(MAKE) --no-print-directory --keep-going --jobs=1 $(E2E_PARTS) # all of them, whatever fails
+
+e2e-service: setup
+	@echo "e2e: every backend, backups, kills, secrets"
+	@$(E2E) tests/conformance $(wildcard tests/e2e/test_*.py)
+
+e2e-browser: setup
+	@echo "e2e: the dashboard in a browser"
 	@bash tests/e2e/browser/install.sh $(CONTROL)/python
-	@bash tests/e2e/slurm/install_slurm.sh
-	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
-	@PYTHON=$(PYTHON) sh tests/e2e/mlflow/install_mlflow.sh
+	@PYTHONPATH=$(CURDIR)/.playwright $(E2E) tests/e2e/browser
+
+e2e-compose: setup
+	@echo "e2e: the services of docker-compose.yml"
 	@PYTHON=$(PYTHON) sh tests/e2e/compose/install_image.sh
-	@HILLCLIMB_E2E=1 PYTHONPATH=$(CURDIR)/.playwright $(CONTROL)/python -m pytest $(LONG) tests/e2e tests/conformance --ignore=tests/e2e/tinker --ignore=tests/e2e/mlflow
-	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(LONG) tests/e2e/tinker tests/e2e/mlflow
+	@$(E2E) tests/e2e/compose
+
+e2e-slack: setup
+	@echo "e2e: a conversation in Slack"
+	@$(E2E) tests/e2e/slack
+
+e2e-slurm: setup
+	@echo "e2e: SkyPilot on a Slurm of this machine"
+	@bash tests/e2e/slurm/install_slurm.sh
+	@$(E2E) tests/e2e/slurm
+
+e2e-tinker: setup
+	@echo "e2e: SkyRL's Tinker server"
+	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
+	@$(E2E_TRAINER) tests/e2e/tinker
+
+e2e-mlflow: setup
+	@echo "e2e: MLflow's server"
+	@PYTHON=$(PYTHON) sh tests/e2e/mlflow/install_mlflow.sh
+	@$(E2E_TRAINER) tests/e2e/mlflow
