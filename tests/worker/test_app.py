@@ -88,7 +88,6 @@ def test_clock_sends_only_tasks_that_exist_and_they_expire(environment: dict[str
     assert said.stdout.split() == sorted([RECONCILE_TASK, CLUSTER, PRICE, *SWEEP_PERIOD_S])
 
 
-@pytest.mark.long
 @pytest.mark.invariant("a task lost with its real worker is made up by the sweep of the next one")
 def test_ring_is_answered_and_a_ring_lost_with_its_worker_is_made_up_by_the_sweep(
     sim: RunSimulation, worker: CeleryWorker, redis_url: str

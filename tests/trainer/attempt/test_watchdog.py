@@ -272,7 +272,7 @@ QUICK = {"trajectory_timeout_s": 0.5, "call_timeout_s": 0.1, "infra_retry_allowa
 @pytest.mark.invariant("a process with a hanging thread ends and names the thread")
 @pytest.mark.parametrize(
     "what",
-    [pytest.param(each, marks=[] if each == "learner" else [pytest.mark.long]) for each in HANGS],
+    [pytest.param(each, marks=[pytest.mark.long] if each == "learner" else []) for each in HANGS],
 )
 def test_a_process_with_a_hanging_thread_says_why_and_is_gone(tmp_path: Path, what: str) -> None:
     sections = {

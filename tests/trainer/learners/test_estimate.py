@@ -110,9 +110,9 @@ CASES: dict[str, tuple[ModelShape, int, dict[str, Any]]] = {
 
 QUICK = (
     "a layer computed again", "the head's scores", "chunks of scores", "experts",
-    "with copies of keys and values",
+    "with copies of keys and values", "attention kept", "matrix products kept",
 )  # fmt: skip
-"""One of each kind of memory."""
+"""One of each kind of memory: the others have the same kinds in models of other sizes."""
 
 
 @pytest.mark.invariant("the estimate of a pass's memory is an upper bound, and a close one")

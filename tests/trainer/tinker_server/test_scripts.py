@@ -50,7 +50,6 @@ def test_a_supervised_script_learns_resumes_and_samples() -> None:
     assert isinstance(came["text"], str)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("_environment")
 async def test_two_grpo_scripts_at_once_both_learn() -> None:
     """With a reference sampler that is older than the samplers of all later steps."""

@@ -73,7 +73,6 @@ def test_the_trainer_gets_the_secrets_and_no_log_line_has_them(
     assert "key ****" in read_log(store, rented.run_id, 1, after=0, limit=1 << 20).text
 
 
-@pytest.mark.long
 def test_sigterm_lets_the_trainer_checkpoint_and_the_run_goes_on_later(
     served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
@@ -120,7 +119,6 @@ def test_a_second_job_leaves_and_the_first_one_trains_on(
     assert end_code(sim, rented) == "completed"
 
 
-@pytest.mark.long
 def test_a_node_process_that_is_killed_is_followed_by_one_that_adopts_the_trainer(
     served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
@@ -142,7 +140,6 @@ def test_a_node_process_that_is_killed_is_followed_by_one_that_adopts_the_traine
     assert bench.exit_code(third) == 0, "what is told is not told again"
 
 
-@pytest.mark.long
 def test_an_end_that_nobody_watched_is_told_by_the_next_process(
     served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
@@ -160,7 +157,6 @@ def test_an_end_that_nobody_watched_is_told_by_the_next_process(
     assert end_code(sim, rented) == "trainer_crashed"
 
 
-@pytest.mark.long
 def test_the_service_dies_midway_and_the_rest_comes_through_the_blob_store(
     served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
@@ -249,7 +245,6 @@ def test_a_machine_that_is_not_fit_ends_the_attempt_with_every_sentence(
     assert not bench.attempt_dir().pid.exists()
 
 
-@pytest.mark.long
 def test_a_run_directory_that_cannot_be_made_is_told(
     served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:

@@ -38,7 +38,6 @@ def test_claimed_attempt_runs_to_its_end_and_the_end_is_reported(
     bench.until(lambda: not list((bench.state / "runner/attempts").glob("*.json")))
 
 
-@pytest.mark.long
 def test_among_many_runners_it_claims_when_a_heartbeat_says_that_something_waits(
     bench: Bench, service: ScriptedService
 ) -> None:
@@ -110,7 +109,6 @@ def test_restarted_runner_adopts_the_trainer_and_reports_its_end(
     assert service.ends["att_1"]["exit_code"] is None
 
 
-@pytest.mark.long
 def test_trainer_without_pid_file_is_found_by_its_mark(
     bench: Bench, service: ScriptedService
 ) -> None:
@@ -127,7 +125,6 @@ def test_trainer_without_pid_file_is_found_by_its_mark(
     bench.until(lambda: "att_1" in service.ends)
 
 
-@pytest.mark.long
 def test_trainer_that_ended_while_no_runner_watched_is_reported(
     bench: Bench, service: ScriptedService
 ) -> None:
@@ -159,7 +156,6 @@ def test_killed_trainer_is_reported_with_its_signal_and_its_log_and_its_tail_is_
     assert (bench.blobs / run_key(RUN, event_segment(1, 1))).read_bytes() == lines
 
 
-@pytest.mark.long
 def test_tail_goes_on_where_the_mirrored_segments_stop(
     bench: Bench, service: ScriptedService
 ) -> None:
@@ -204,7 +200,6 @@ def test_stopped_runner_that_holds_nothing_says_that_it_takes_nothing_more(
     assert service.heartbeats[-1] == {"attempts": [], "draining": True}
 
 
-@pytest.mark.long
 def test_trainer_that_will_not_leave_is_killed_when_the_runner_stops(
     bench: Bench, service: ScriptedService
 ) -> None:
@@ -237,7 +232,6 @@ def test_commands_stop_and_kill_reach_the_trainer(bench: Bench, service: Scripte
     assert service.ends["att_2"]["exit_code"] == -signal.SIGKILL
 
 
-@pytest.mark.long
 def test_stop_is_sent_once_even_by_two_runners(bench: Bench, service: ScriptedService) -> None:
     bench.hold(2)
     (bench.gates / "slow").touch()
@@ -257,7 +251,6 @@ def test_stop_is_sent_once_even_by_two_runners(bench: Bench, service: ScriptedSe
     assert [path.name for path in bench.gates.glob("asked-*")] == ["asked-1"]
 
 
-@pytest.mark.long
 def test_slots_limit_the_trainers_at_once(bench: Bench, service: ScriptedService) -> None:
     gate = bench.hold(1)
     service.plans += [plan(service.url, 1), plan(service.url, 2)]
@@ -268,7 +261,6 @@ def test_slots_limit_the_trainers_at_once(bench: Bench, service: ScriptedService
     bench.until(lambda: len(service.ends) == 2)
 
 
-@pytest.mark.long
 def test_service_that_is_away_costs_no_trainer_and_no_report(
     bench: Bench, service: ScriptedService
 ) -> None:
@@ -289,7 +281,6 @@ def test_service_that_is_away_costs_no_trainer_and_no_report(
     assert service.ends["att_1"]["reason"] == "completed"
 
 
-@pytest.mark.long
 def test_runner_the_service_forgot_registers_again(bench: Bench, service: ScriptedService) -> None:
     bench.start()
     bench.until(lambda: len(service.heartbeats) > 0)
@@ -331,7 +322,6 @@ def test_missing_trainer_python_ends_the_attempt_with_its_name(
     assert str(bench.folder / "python") in service.ends["att_1"]["message"]
 
 
-@pytest.mark.long
 def test_a_plan_of_a_newer_service_ends_the_attempt_instead_of_the_queue(
     bench: Bench, service: ScriptedService
 ) -> None:

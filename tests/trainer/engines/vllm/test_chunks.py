@@ -52,7 +52,7 @@ class Forgetful(InlineLearner):
 
 
 @pytest.mark.invariant("changed weights reach vLLM whole, over IPC and by broadcast")
-@pytest.mark.parametrize("way", [pytest.param(BroadcastSync, marks=pytest.mark.long), IpcSync])
+@pytest.mark.parametrize("way", [BroadcastSync, IpcSync])
 async def test_changed_weights_arrive_piece_by_piece_and_a_missing_tensor_is_noticed(
     way: type[ChunkSync], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,7 +299,6 @@ async def test_a_released_session_ends_and_too_long_a_prompt_is_refused(pair: Pa
         await pair.sample(prompt(9, 1020))
 
 
-@pytest.mark.long
 async def test_an_engine_that_fails_to_stop_leaves_no_socket_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -242,7 +242,6 @@ def _play(index: int, directory: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.long
 @pytest.mark.invariant("one rank and two learn the same from a hybrid's states")
 def test_two_ranks_learn_what_one_does_and_one_goes_on_from_both(tmp_path: Path) -> None:
     run_ranks(_play, (str(tmp_path),), size=2, deadline_s=DEADLINE_S)

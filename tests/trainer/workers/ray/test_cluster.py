@@ -137,7 +137,6 @@ def test_a_stranger_on_the_machine_does_not_join(
     assert joining("token", os.environ["RAY_AUTH_TOKEN"]).returncode == 0
 
 
-@pytest.mark.long
 @pytest.mark.invariant("a Ray that is too small or absent is refused with a sentence")
 def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
     running: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch

@@ -231,41 +231,32 @@ class BrokenFor(DiskStore):
             raise self._error
 
 
-@pytest.mark.parametrize(
-    ("stored", "problem"),
-    [
-        pytest.param(
-            b'{"verdict": "excluded", "env_key": "github"}\n', "are damaged", id="no key"
-        ),
-        pytest.param(
-            b'{"verdict": "excluded", "env_key": "x", "task_key": ""}\n', "no dataset can have",
-            id="empty key", marks=pytest.mark.long,
-        ),
-        pytest.param(
-            b'{"verdict": "excluded", "env_key": "x", "task_key": "k"}\n' * 25, "than its dataset",
-            id="more than there are", marks=pytest.mark.long,
-        ),
-    ],
-)  # fmt: skip
+WRITTEN_WRONGLY = {
+    b'{"verdict": "excluded", "env_key": "github"}\n': "are damaged",
+    b'{"verdict": "excluded", "env_key": "x", "task_key": ""}\n': "no dataset can have",
+    b'{"verdict": "excluded", "env_key": "x", "task_key": "k"}\n' * 25: "than its dataset",
+}
+
+
 def test_what_one_trainer_wrote_wrongly_does_not_keep_the_other_validations_waiting(
     hc: Invoke,
     story: Story,
     blobs: DiskStore,
     tmp_path_factory: pytest.TempPathFactory,
-    stored: bytes,
-    problem: str,
 ) -> None:
     folder = tmp_path_factory.mktemp("dataset")
-    bad, good = (
+    *bad, good = (
         ended_validation(hc, story, blobs, folder, "--set", "validation.exclude=true")
-        for _ in range(2)
+        for _ in range(4)
     )
-    blobs.put(run_key(bad, attempt_name(1), VALIDATION_ROWS), gzip.compress(stored))
-    story.finish(bad, 0)
+    for run_id, stored in zip(bad, WRITTEN_WRONGLY, strict=True):
+        blobs.put(run_key(run_id, attempt_name(1), VALIDATION_ROWS), gzip.compress(stored))
+        story.finish(run_id, 0)
     story.finish(good, 0)
     parts = parts_with(story, blobs)
-    assert validations.sweep(parts, now=story.now) == 2
-    assert problem in hc("watch", bad, "--json").stdout
+    assert validations.sweep(parts, now=story.now) == 2, "of the good one"
+    for run_id, problem in zip(bad, WRITTEN_WRONGLY.values(), strict=True):
+        assert problem in hc("watch", run_id, "--json").stdout
     with story.database.transaction() as session:
         assert waiting_runs(session, now=story.now) == []
 
