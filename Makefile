@@ -189,12 +189,12 @@ bench: setup ## three training seeds, two warm starts, the shuffled-reward contr
 	@$(CONTROL)/python benchmarks/experiments/learning.py
 	@$(TRAINER)/python benchmarks/engine_throughput.py
 
-rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine, from nothing (the core of e2e)
+rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine, from nothing (the core of e2e-slurm)
 	@bash tests/e2e/slurm/install_slurm.sh
 	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest $(LONG) tests/e2e/slurm/test_whole_path.py -rs
 
-E2E := HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest $(LONG)
-E2E_TRAINER := HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(LONG)
+E2E := HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest $(LONG) -rs
+E2E_TRAINER := HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(LONG) -rs
 E2E_PARTS := $(addprefix e2e-,service browser compose slack slurm tinker mlflow)
 .PHONY: $(E2E_PARTS)
 e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB), MLflow's (.venv-mlflow, 0.7 GB), the services as docker-compose.yml starts them (.venv-image); installs what is missing where root may; `make e2e-browser` is one part of it

@@ -158,9 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit-s", type=float, help="seconds of each block")
     parser.add_argument("--only", nargs="+", default=[], metavar="CHECK")
     given = parser.parse_args(arguments)
-    if not given.rehearse and not torch.cuda.is_available():
-        parser.error("torch finds no GPU on this machine: --rehearse runs the checks on its CPU")
     device = "cpu" if given.rehearse else given.device
+    if device != "cpu" and not torch.cuda.is_available():
+        parser.error("torch finds no GPU on this machine: --rehearse runs the checks on its CPU")
     setting = Setting(device=device, rehearses=given.rehearse)
     results = Results.of(given.out, given.earlier)
     if device != "cpu":

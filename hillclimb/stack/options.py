@@ -20,10 +20,10 @@ class StackOptions:
     """Options of the stack in one state directory.
 
     For a port of None or 0 one is chosen: the previous one if free, else 8710 for the API (not with
-    0), else any free one. With `database_url` or `redis_url` the stack uses that server and starts
-    none of its own. `with_sky` also starts SkyPilot's API server, on `sky_port`; `sky_url` is one
-    that runs elsewhere. `api_processes` processes serve the API's port. `runner_stop_s` is the time
-    in which the runner may checkpoint and stop its trainers.
+    0), else a free one from 20000 to 29999. With `database_url` or `redis_url` the stack uses that
+    server and starts none of its own. `with_sky` also starts SkyPilot's API server, on `sky_port`;
+    `sky_url` is one that runs elsewhere. `api_processes` processes serve the API's port.
+    `runner_stop_s` is the time in which the runner may checkpoint and stop its trainers.
     """
 
     state_dir: Path

@@ -16,7 +16,7 @@ from hillclimb.stack.state.credentials import Credentials, ensure_credentials
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.state.records import StackRecord
 from hillclimb.stack.system.cloud_keys import cloud_keys
-from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
+from hillclimb.stack.system.ports import CHOSEN, LOOPBACK, find_free, is_free
 
 # Read by services and handed through, so that a changed value replaces an adopted process.
 PASSED_THROUGH = (
@@ -186,7 +186,8 @@ def choose_ports(options: StackOptions, record: StackRecord) -> dict[str, int]:
         requested["sky-api"] = options.sky_port
     chosen: dict[str, int] = {}
     for name, port in requested.items():
-        chosen[name] = _choose(name, port, record, reserved=chosen.values())
+        reserved = {*chosen.values(), *filter(None, requested.values())}
+        chosen[name] = _choose(name, port, record, reserved=reserved)
     return chosen
 
 
@@ -204,6 +205,8 @@ def _choose(
         return requested
     if ours and remembered is not None:
         return remembered
+    if name != "api" and remembered not in CHOSEN:
+        remembered = None  # of an earlier version: the kernel may give it to anybody
     if name == "sky-api":
         return find_sky_port(preferred=remembered, reserved=reserved)
     usual = PREFERRED_API_PORT if name == "api" and requested is None else None

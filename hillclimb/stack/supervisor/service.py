@@ -179,7 +179,7 @@ class SupervisedService:
             self._on_exit(self.child.exit_code)
         elif self.state == "ready" or self.spec.one_shot:
             if self.spec.one_shot and time.monotonic() > self._start_deadline:
-                self._give_up(f"took longer than {self.spec.start_s:.0f} s")
+                self._give_up(f"took longer than {self.spec.start_s:g} s")
         elif (missing := self.spec.ready(self._log())) is None:
             self.was_ready = True
             self.ready_at = time.time()

@@ -8,12 +8,13 @@ same with the CPU.
 from __future__ import annotations
 
 import argparse
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hillclimb.spec.backend.counts import counted
 
@@ -30,14 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ranks", type=int, required=True, help="GPUs to sum over")
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--meeting", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.rank is not None:
-        _sum_up(args.rank, args.ranks, args.port, args.backend)
+        _sum_up(args.rank, args.ranks, args.meeting, args.backend)
         return 0
     if args.backend == "nccl" and not _has_cuda():
         return NO_CUDA
-    return _start_ranks(args.ranks, args.backend)
+    # A port would have to be free still when torch is imported, seconds after its choice.
+    with TemporaryDirectory(prefix="hillclimb-allreduce-") as folder:
+        return _start_ranks(args.ranks, args.backend, Path(folder) / "meeting")
 
 
 def _has_cuda() -> bool:
@@ -46,10 +49,8 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _start_ranks(ranks: int, backend: str) -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    same = ["--ranks", str(ranks), "--backend", backend, "--port", str(port)]
+def _start_ranks(ranks: int, backend: str, meeting: Path) -> int:
+    same = ["--ranks", str(ranks), "--backend", backend, "--meeting", str(meeting)]
     command = [sys.executable, "-m", "trainer.node.checks.allreduce", *same]
     started = [
         subprocess.Popen([*command, "--rank", str(rank)], stderr=subprocess.PIPE, text=True)
@@ -72,7 +73,7 @@ def _start_ranks(ranks: int, backend: str) -> int:
     return 0
 
 
-def _sum_up(rank: int, ranks: int, port: int, backend: str) -> None:
+def _sum_up(rank: int, ranks: int, meeting: Path, backend: str) -> None:
     import torch  # noqa: PLC0415 - as above
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -82,7 +83,7 @@ def _sum_up(rank: int, ranks: int, port: int, backend: str) -> None:
         torch.cuda.set_device(device)
     dist.init_process_group(
         backend,
-        init_method=f"tcp://127.0.0.1:{port}",
+        init_method=meeting.as_uri(),
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=JOIN_S / 2),

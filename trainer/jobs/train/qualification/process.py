@@ -77,7 +77,7 @@ class TrialProcess:
                 raise TrialUndecided("the process for trials died") from error
             if not _has_answer(process.stdout, deadline_s):
                 self.close()
-                raise TrialUndecided(f"the trial took over {deadline_s:.0f} s")
+                raise TrialUndecided(f"the trial took over {deadline_s:g} s")
             answer = process.stdout.readline().strip()
         if answer != "0":
             raise TrialUndecided(f"the trial's process ended with {answer or 'no exit code'}")

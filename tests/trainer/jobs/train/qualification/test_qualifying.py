@@ -158,7 +158,6 @@ async def test_a_refused_checkpoint_is_neither_resumed_from_nor_counted(
     assert [each.step for each in stored_checkpoints(run.store, run.run_id)] == [3]
 
 
-@pytest.mark.long
 async def test_a_refused_newest_checkpoint_leaves_the_qualified_one_before_it(
     tmp_path: Path,
 ) -> None:
@@ -229,7 +228,7 @@ async def test_a_stop_does_not_wait_for_the_trial_of_a_run_that_is_complete(
     assert "asked to stop before its trial had ended" in warning.message
 
 
-@pytest.mark.parametrize("room", ["memory", pytest.param("disk", marks=pytest.mark.long)])
+@pytest.mark.parametrize("room", ["memory", "disk"])
 async def test_a_trial_for_which_there_is_no_room_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: str
 ) -> None:
@@ -245,7 +244,6 @@ async def test_a_trial_for_which_there_is_no_room_is_not_begun(
     assert f"GiB of {room} that are free" in warnings[-1].message
 
 
-@pytest.mark.long
 async def test_a_folder_that_cannot_be_written_is_no_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +264,7 @@ def test_a_hanging_trial_is_ended_at_its_deadline_and_the_next_starts_anew(
     first = process._process
     assert first is not None
     os.kill(first.pid, signal.SIGSTOP)
-    with pytest.raises(TrialUndecided, match="took over 0 s"):
+    with pytest.raises(TrialUndecided, match=r"took over 0\.2 s"):
         process.run(tmp_path, deadline_s=0.2)
     first.wait(60.0)
     with pytest.raises(TrialUndecided, match="ended with 1"):
