@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hillclimb.protocol.rundir import EXIT, ExitRecord
 from hillclimb.stack.system.poll import wait_until
 from tests.e2e.slurm.cluster import NAME
 from tests.e2e.slurm.conftest import Phases
@@ -65,13 +66,17 @@ def newest_checkpoint(stack: RentingStack, run_id: str) -> int:
 
 
 def sweep_killed_job(stack: RentingStack, name: str) -> None:
-    """Remove the folder of a job that was killed from outside; raises where a byte is left in it.
+    """Remove the folder of a job that was killed from outside; raises where data are left in it.
 
     SkyPilot's script deletes it at once, while processes of the job still end: one may make an
-    empty folder or the file of a lock anew, and nobody comes back for those.
+    empty folder or the file of a lock anew, and the trainer, asked to leave, writes its exit record
+    between the two looks of `rm`. Nobody comes back for those.
     """
     for folder in stack.slurm.directory.glob(f"home/.sky_clusters/{name}-*"):
-        assert not [each for each in files_left(folder) if each.stat().st_size]
+        files = [each for each in files_left(folder) if each.stat().st_size]
+        assert [each for each in files if each.name != EXIT] == []
+        for record in files:
+            assert ExitRecord.model_validate_json(record.read_bytes()).reason
         shutil.rmtree(folder)
 
 
