@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from hillclimb.protocol.rundir import ADAPTER, POLICY
 from trainer.algo.sequences import Batch, SequenceValues, TrainingSequence
@@ -87,8 +86,6 @@ class LearnerRank:
             warmup_updates=self._options.lr_warmup_steps,
             total_steps=self._options.total_steps,
         )
-        # A group of its own: checkpoints are written in a thread while training communicates.
-        self._writers = dist.new_group(backend="gloo")
         precision = export.precision_of(self._models.config, self._options.dtype)
         self.sender = Sender(self._models.parameters, precision, self._ranks)
         """Sends the weights to engines without a file."""
@@ -219,7 +216,7 @@ class LearnerRank:
         writers = [(POLICY, self._models.policy_writer(weights, self._options.tokenizer_dir))]
         if self._options.learner.lora is not None:
             writers.append((ADAPTER, self._models.adapter(self._ranks).write))
-        finish_state = state.begin_writing(directory / STATE, self._state(), self._writers)
+        finish_state = state.begin_writing(directory / STATE, self._state(), self._ranks.writers)
 
         def finish() -> None:
             if self._ranks.rank == 0:
@@ -236,7 +233,7 @@ class LearnerRank:
             CheckpointError: as `Learner.load`.
         """
         loaded = self._state()
-        state.read(directory / STATE, loaded, self._writers)
+        state.read(directory / STATE, loaded, self._ranks.writers)
         self.version, self._num_updates = loaded.version, loaded.num_updates
 
     def _state(self) -> state.State:

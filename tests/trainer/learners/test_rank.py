@@ -348,6 +348,14 @@ def test_under_adapters_frozen_weights_have_no_gradient_to_count() -> None:
     assert rank(lora={"rank": 4, "alpha": 8})._backward(micro).flops == expected
 
 
+def test_another_rank_object_starts_no_thread() -> None:
+    """A gloo group's threads wake up all the time, and torch ends them with the process."""
+    LearnerRank(tiny_model())
+    num_threads = len(list(Path("/proc/self/task").iterdir()))
+    LearnerRank(tiny_model())
+    assert len(list(Path("/proc/self/task").iterdir())) == num_threads
+
+
 def test_a_process_is_one_rank_of_one_world() -> None:
     rank()
     with pytest.raises(LearnerError, match="rank 0 of 1, not 1 of 2"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -30,6 +31,8 @@ from trainer.learners.model.recompute import recomputed
 from trainer.learners.recurrent.delta_net import DECAY, decays
 
 _T = TypeVar("_T")
+_WRITERS: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
+"""By the world, which a process leaves at its end, or in tests between them."""
 _WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.", f"{DECAY}.")
 
 
@@ -71,6 +74,8 @@ class Ranks:
         self.mesh: DeviceMesh = init_device_mesh(self.device.type, (world.size,))
         self.context = context_group(self.device, world.size, context_size)
         """The ranks with this one's micro-batches; None where it has its own."""
+        self.writers: dist.ProcessGroup = _writers()
+        """A gloo group for threads that write while training communicates in the world's."""
 
     @property
     def context_size(self) -> int:
@@ -129,6 +134,18 @@ def _join(world: RankGroup, device: torch.device) -> None:
         )
     except (RuntimeError, ValueError) as fault:
         raise LearnerError(f"rank {world.rank} could not join the others: {fault}") from fault
+
+
+def _writers() -> dist.ProcessGroup:
+    """Return this process's group of writers, made once: torch keeps every group to its own end.
+
+    And a thread of each gloo group wakes up a hundred times a second.
+    """
+    world = dist.group.WORLD
+    assert world is not None
+    if world not in _WRITERS:
+        _WRITERS[world] = dist.new_group(backend="gloo")
+    return _WRITERS[world]
 
 
 def avoid_plans_per_shape() -> None:

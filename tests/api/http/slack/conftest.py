@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.http.slack import processing
 from api.settings import Settings
 from tests.api.http.conftest import KEY, bearer
 from tests.api.http.conftest import settings as plain_settings
@@ -28,6 +29,15 @@ __all__ = ["plain_settings"]
 COMMANDS, INTERACTIONS, EVENTS = (
     f"/v1/slack/{name}" for name in ("commands", "interactions", "events")
 )
+
+
+@pytest.fixture(autouse=True)
+def inbox_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the loop over the inbox, after its first look, away from requests under way.
+
+    It may take a new one before its acknowledgement does, whose end these tests wait for.
+    """
+    monkeypatch.setattr(processing, "PERIOD_S", 3600.0)
 
 
 @pytest.fixture
