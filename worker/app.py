@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, ParamSpec
 
 from celery import Celery, signals
 
 from api.settings import load_settings
 from hillclimb.process import tracing
+from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.stack.system import alive
 from worker.deadlines import CLOUD_TASK_LIMIT_S, TASK_LIMIT_S, VISIBILITY_TIMEOUT_S
 
@@ -96,8 +98,18 @@ def configuration() -> dict[str, Any]:
     }
 
 
-app = Celery("hillclimb", include=["worker.tasks"])
+TASKS = "worker.tasks"
+app = Celery("hillclimb", include=[TASKS])
 app.add_defaults(configuration)
+
+
+def import_tasks(**_: object) -> None:
+    """Import the tasks, just before Celery would do it with the garbage collector running."""
+    with gc_paused_import():
+        import_module(TASKS)
+
+
+signals.import_modules.connect(import_tasks)
 
 NOISY_LOGGERS = ("celery.worker.strategy", "celery.app.trace")
 """They log two lines per task at INFO, four a second; failures are logged as errors."""

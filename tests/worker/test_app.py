@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from celery import Celery
+from celery import Celery, signals
 
 from api.queue import RECONCILE_TASK, CeleryTaskQueue
 from api.runs.status import RunStatus
 from hillclimb.stack.system.poll import wait_until
 from tests.worker.run_simulation import RunSimulation
-from worker.app import CLUSTER, PRICE, SWEEP, SWEEP_PERIOD_S
+from worker.app import CLUSTER, PRICE, SWEEP, SWEEP_PERIOD_S, app
 from worker.tasks import FAN_OUT
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +74,18 @@ def worker(tmp_path: Path, environment: dict[str, str]) -> Iterator[CeleryWorker
     made = CeleryWorker(tmp_path, environment)
     yield made
     made.kill()
+
+
+def test_celery_finds_the_tasks_imported_without_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collector_was_on: dict[str, bool] = {}
+    monkeypatch.setattr(
+        "worker.app.import_module", lambda name: collector_was_on.update({name: gc.isenabled()})
+    )
+    signals.import_modules.send(sender=app)  # as a worker and beat do at their start
+    assert collector_was_on == {"worker.tasks": False}
+    assert gc.isenabled()
 
 
 def test_clock_sends_only_tasks_that_exist_and_they_expire(environment: dict[str, str]) -> None:

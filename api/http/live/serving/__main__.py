@@ -6,9 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-import uvicorn
-
-from api.http.live.serving.processes import ApiProcesses, ApiServer
+from api.http.live.serving.processes import ApiConfig, ApiProcesses, ApiServer
 from api.http.live.serving.shared import shared_folder
 from api.settings import load_settings
 
@@ -24,7 +22,7 @@ def main() -> int:
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--shared", type=Path, help="folder for what the processes share")
     options = parser.parse_args()
-    config = uvicorn.Config(
+    config = ApiConfig(
         "api.app:create_app",
         factory=True,
         host=options.host,

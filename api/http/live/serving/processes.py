@@ -15,12 +15,23 @@ import time
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
+from hillclimb.process.lazy_imports import gc_paused_import
+
 STARTUP_FAILURE = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Before a process is started again; doubled while its successors end early."""
 EARLY_S = 60.0
 
 log = logging.getLogger("uvicorn.error")
+
+
+class ApiConfig(uvicorn.Config):
+    """The server's settings, which also import the application: in each process its own."""
+
+    def load(self) -> None:
+        """Import and make the application."""
+        with gc_paused_import():
+            super().load()
 
 
 class ApiServer(uvicorn.Server):
