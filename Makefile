@@ -182,8 +182,7 @@ check-control: .venv/.ready
 	@$(CONTROL)/mypy --cache-dir .mypy_cache/control -p api -p worker -p hillclimb
 
 check-trainer: .venv-trainer/.ready
-	@$(TRAINER)/mypy --cache-dir .mypy_cache/trainer -p trainer
-	@$(TRAINER)/mypy --cache-dir .mypy_cache/trainer benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/checklist.py benchmarks/gpu/carry.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
+	@$(TRAINER)/mypy --cache-dir .mypy_cache/trainer trainer benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/checklist.py benchmarks/gpu/carry.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
 
 bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)
 	@$(CONTROL)/python benchmarks/experiments/learning.py

@@ -22,6 +22,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -67,13 +68,21 @@ class Start:
 
 
 def await_start(process: psutil.Process, ready: Callable[[], bool]) -> Start:
-    """Return the start of a process once `ready`; raises TimeoutError."""
-    while time.time() - process.create_time() < LIMIT_S:
+    """Return the start of a process once `ready`; raises TimeoutError, or that it ended."""
+    began = boot_time_of(process)
+    while (wall_s := time.clock_gettime(time.CLOCK_BOOTTIME) - began) < LIMIT_S:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            break
         if ready():
-            wall_s = time.time() - process.create_time()
             return Start(wall_s=wall_s, cpu_s=tree_s(process.pid))
         time.sleep(PERIOD_S)
-    raise TimeoutError(f"{process.cmdline()} was not ready within {LIMIT_S} s")
+    raise TimeoutError(f"process {process.pid} ended, or was not ready within {LIMIT_S} s")
+
+
+def boot_time_of(process: psutil.Process) -> float:
+    """Return when a process started (seconds since the machine did, to a hundredth)."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def find_process(root: psutil.Process, *words: str) -> psutil.Process:
@@ -101,7 +110,10 @@ def answers(port: str) -> bool:
 
 
 def stack_starts(tree: Path, home: Path) -> Iterator[tuple[str, Start]]:
-    """Start a stack and stop it; yield the starts of its API and of its worker."""
+    """Start a stack and stop it; yield the starts of its API and of its worker.
+
+    They start side by side, so each has a thread that looks at it.
+    """
     with (home / "up.log").open("w") as log:
         up = subprocess.Popen(
             [tree / ".venv/bin/hillclimb", "up"],
@@ -112,19 +124,31 @@ def stack_starts(tree: Path, home: Path) -> Iterator[tuple[str, Start]]:
         )
     try:
         root = psutil.Process(up.pid)
-        api = find_process(root, "api.", "--port")
-        command = api.cmdline()
-        port = command[command.index("--port") + 1]
-        yield "api", await_start(api, lambda: answers(port))
-        worker = find_process(root, "celery", "hillclimb@")
-
-        def logged() -> bool:
-            return any(WORKER_READY.search(log.read_text()) for log in home.rglob("worker*.log*"))
-
-        yield "worker", await_start(worker, logged)
+        parts = {"api": api_start, "worker": worker_start}
+        with ThreadPoolExecutor(len(parts)) as pool:
+            found = {name: pool.submit(start, root, home) for name, start in parts.items()}
+            for name, future in found.items():
+                yield name, future.result()
     finally:
         up.send_signal(signal.SIGINT)
         up.wait(LIMIT_S)
+
+
+def api_start(root: psutil.Process, home: Path) -> Start:
+    """Return the start of the API of the stack of `root`."""
+    api = find_process(root, "api.", "--port")
+    command = api.cmdline()
+    port = command[command.index("--port") + 1]
+    return await_start(api, lambda: answers(port))
+
+
+def worker_start(root: psutil.Process, home: Path) -> Start:
+    """Return the start of the worker of the stack of `root`, whose state is in `home`."""
+
+    def logged() -> bool:
+        return any(WORKER_READY.search(log.read_text()) for log in home.rglob("worker*.log*"))
+
+    return await_start(find_process(root, "celery", "hillclimb@"), logged)
 
 
 def trainer_start(tree: Path, home: Path) -> Start:
@@ -157,7 +181,7 @@ def measure(trees: list[Path], rounds: int) -> dict[str, dict[str, list[Start]]]
                 home.chmod(0o755)
                 starts = [*stack_starts(tree, home), ("trainer", trainer_start(tree, home))]
             for part, start in starts if number else ():
-                found.setdefault(tree.name, {}).setdefault(part, []).append(start)
+                found.setdefault(str(tree), {}).setdefault(part, []).append(start)
                 print(f"{tree.name} {part}: {start.wall_s:.2f} s, {start.cpu_s:.2f} s of CPU")
     return found
 
