@@ -4,9 +4,12 @@ A module is imported when its command is used: all of them take a second of proc
 each call of `hillclimb` would wait for.
 """
 
-import click
+from hillclimb.process.lazy_imports import gc_paused_import
 
-from hillclimb.cli.main import main
+with gc_paused_import():
+    import click
+
+    from hillclimb.cli.main import main
 
 __all__ = ["MODULES", "complete", "main"]
 

@@ -8,6 +8,7 @@ from importlib import import_module
 import click
 
 from hillclimb.cli.terminal.suggestions import SuggestingGroup
+from hillclimb.process.lazy_imports import gc_paused_import
 
 
 class LazyGroup(SuggestingGroup):
@@ -43,5 +44,6 @@ class LazyGroup(SuggestingGroup):
             self._load(name)
 
     def _load(self, name: str) -> None:
-        for module in self.modules.get(name, ()):
-            import_module(module)
+        with gc_paused_import():
+            for module in self.modules.get(name, ()):
+                import_module(module)

@@ -353,7 +353,7 @@ def test_another_rank_object_starts_no_thread() -> None:
     LearnerRank(tiny_model())
     num_threads = len(list(Path("/proc/self/task").iterdir()))
     LearnerRank(tiny_model())
-    assert len(list(Path("/proc/self/task").iterdir())) == num_threads
+    assert len(list(Path("/proc/self/task").iterdir())) <= num_threads
 
 
 def test_a_process_is_one_rank_of_one_world() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from hillclimb.process.acceptance.ladder import Ladder, climb
+from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.process.redactor import Redactor
 from trainer.errors import SpecError
 from trainer.inputs.accepted_paths import library_versions, own_version, wandb_url
@@ -75,7 +76,8 @@ def _attempted(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Att
         return Attempted(ladder=ladder, subject=account.base_url.rstrip("/"))
     # Both libraries take seconds to import.
     if arguments.target == "tinker":
-        from trainer.jobs.acceptance.tinker import TinkerLadder, tinker_account  # noqa: PLC0415
+        with gc_paused_import():
+            from trainer.jobs.acceptance.tinker import TinkerLadder, tinker_account  # noqa: PLC0415
 
         server = tinker_account(environ)
         return Attempted(
@@ -83,7 +85,8 @@ def _attempted(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Att
             subject=server.base_url,
             libraries=("tinker",),
         )
-    from trainer.jobs.acceptance.wandb import WandbLadder  # noqa: PLC0415
+    with gc_paused_import():
+        from trainer.jobs.acceptance.wandb import WandbLadder  # noqa: PLC0415
 
     return Attempted(
         ladder=WandbLadder(environ, project=arguments.project, entity=arguments.entity),

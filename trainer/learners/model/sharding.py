@@ -32,7 +32,7 @@ from trainer.learners.recurrent.delta_net import DECAY, decays
 
 _T = TypeVar("_T")
 _WRITERS: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
-"""By the world, which a process leaves at its end, or in tests between them."""
+"""The one group of a world's writers: torch ends no group before the process."""
 _WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.", f"{DECAY}.")
 
 

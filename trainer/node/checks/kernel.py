@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
+from hillclimb.process.lazy_imports import gc_paused_import
 from trainer.node.checks.allreduce import NO_CUDA
+
+with gc_paused_import():
+    import torch
 
 SIZE = 1024
 

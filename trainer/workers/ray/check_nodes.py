@@ -16,11 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from hillclimb.process.lazy_imports import gc_paused_import
 
-from trainer.node.checks.node_check import NodeRequirements, check_node
-from trainer.workers.ray.cluster import use_loopback
+with gc_paused_import():
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from trainer.node.checks.node_check import NodeRequirements, check_node
+    from trainer.workers.ray.cluster import use_loopback
 
 POLL_S = 0.5
 

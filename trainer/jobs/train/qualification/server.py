@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
+from hillclimb.process.lazy_imports import gc_paused_import
+
 NICENESS = 19
 """Training goes first: a trial takes what it leaves."""
 _PR_SET_PDEATHSIG = 1
@@ -25,8 +27,9 @@ def main() -> int:
     """Serve trials until the input ends; the argument is the pid of the process that started it."""
     die_with(int(sys.argv[1]))
     os.nice(NICENESS)
-    from trainer.jobs.train.qualification.trial import run_trial  # noqa: F401, PLC0415 - seconds
-    from trainer.learners.rank import LearnerRank  # noqa: F401, PLC0415 - the forks have it then
+    with gc_paused_import():
+        from trainer.jobs.train.qualification.trial import run_trial  # noqa: F401, PLC0415 - seconds
+        from trainer.learners.rank import LearnerRank  # noqa: F401, PLC0415 - the forks have it then
 
     serve(sys.stdin, sys.stdout)
     return 0
