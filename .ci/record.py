@@ -7,7 +7,7 @@ longer than `too_slow_s` and names no invariant that only it holds. `--accept` s
 
 Coverage is slipcover's: on Python 3.11 the tracer of `coverage` took 33 % more CPU time where
 slipcover took 2 % (the tests of losses, rollouts, the loop and the Tinker server). Short tests of
-much code, as the service's are, pay more: 18 % (the tests of statistics and scheduling).
+much code, as the service's are, pay more: 4 % (the tests of statistics and scheduling).
 """
 
 from __future__ import annotations
