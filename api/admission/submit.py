@@ -142,6 +142,7 @@ def submit_to_queue(session: Session, submission: Submission) -> Submitted:
     _check_continuation(session, spec)
     run = _queued(spec, project_id=project_id, actor=submission.actor, now=now)
     warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
+    warnings += [("budget", sentence) for sentence in _money_warnings(spec)]
     drafts = _warning_events(warnings, resolution, checked, at=now)
     append(session, run, [_created(run, is_resumed=submission.is_resumed), *drafts])
     return Submitted(run=run, arrival=arrival)

@@ -91,7 +91,7 @@ class VerdictRule(Protocol):
 
     @property
     def name(self) -> str:
-        """The version, stored beside every verdict."""
+        """The version, which every verdict names."""
         ...
 
     def judge(

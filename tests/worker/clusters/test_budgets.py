@@ -89,17 +89,32 @@ def test_a_cluster_with_a_price_is_nothing_to_warn_of(cluster_sim: ClusterSimula
         assert NO_PRICE not in [each["code"] for each in session.scalars(query)]
 
 
-def test_money_that_bounds_nothing_is_told_before_anything_is_rented() -> None:
-    def told(**budget: float) -> list[str]:
-        made = cluster_spec(budget=budget)
-        return [each for each in _warnings(made) if "budget.usd" in each]
+BOUNDS_NOTHING = (
+    "budget.usd limits nothing on slurm unless SkyPilot's settings name a price there:"
+    " set budget.hours too."
+)
 
-    assert told(usd=10.0) == [
-        "budget.usd limits nothing on slurm unless SkyPilot's settings name a price there:"
-        " set budget.hours too."
-    ]
-    assert told(usd=10.0, hours=1.0) == []
-    assert told(hours=1.0) == []
+
+def test_a_plan_warns_of_money_that_bounds_nothing() -> None:
+    def warnings(**budget: float) -> list[str]:
+        return [each for each in _warnings(cluster_spec(budget=budget)) if "budget.usd" in each]
+
+    assert warnings(usd=10.0) == [BOUNDS_NOTHING]
+    assert warnings(usd=10.0, hours=1.0) == []
+    assert warnings(hours=1.0) == []
+
+
+def test_a_submission_warns_of_money_that_bounds_nothing(cluster_sim: ClusterSimulation) -> None:
+    def warnings(**budget: float) -> list[str]:
+        run_id = cluster_sim.submit(budget=budget)
+        query = select(RunEvent.data).where(
+            RunEvent.run_id == run_id, RunEvent.type == "run.warning"
+        )
+        with cluster_sim.context.database.transaction() as session:
+            return [each["message"] for each in session.scalars(query) if each["code"] == "budget"]
+
+    assert warnings(usd=10.0) == [BOUNDS_NOTHING]
+    assert warnings(usd=10.0, hours=1.0) == []
 
 
 def test_a_run_that_goes_on_from_one_that_ended_has_what_was_left_of_the_budget(
