@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.spec.backend.counts import counted
 
 NO_CUDA = 3
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _has_cuda() -> bool:
-    import torch  # noqa: PLC0415 - takes seconds; importers need a constant only
+    with gc_paused_import():
+        import torch  # noqa: PLC0415 - takes seconds; importers need a constant only
 
     return torch.cuda.is_available()
 
@@ -74,8 +76,9 @@ def _start_ranks(ranks: int, backend: str, meeting: Path) -> int:
 
 
 def _sum_up(rank: int, ranks: int, meeting: Path, backend: str) -> None:
-    import torch  # noqa: PLC0415 - as above
-    import torch.distributed as dist  # noqa: PLC0415
+    with gc_paused_import():
+        import torch  # noqa: PLC0415 - as above
+        import torch.distributed as dist  # noqa: PLC0415
 
     device = torch.device("cpu")
     if backend == "nccl":
