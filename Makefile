@@ -131,10 +131,7 @@ search-environment: .venv-peers/.ready ## serve the OpenEnv environment of examp
 	@$(PEERS)/python -m uvicorn --app-dir examples/openenv_search environment:app --port 8765
 
 # make test RECORD=FOLDER: durations and coverage of both suites, which .ci/record.py reads.
-# The threshold: slipcover takes its probes out of code once one was hit so often, and looks through
-# all modules to do so. CPU time of the tests of statistics and scheduling grows by 21 % where it leaves
-# them in, by 39 % with the default of 50 and by 4 % so; of others, with fewer loops, by the same.
-record = $(if $(RECORD),-m slipcover --branch --threshold 30000 --source $(2) --json --out $(RECORD)/$(1).json)
+record = $(if $(RECORD),-m slipcover --branch --source $(2) --json --out $(RECORD)/$(1).json)
 junit = $(if $(RECORD),--junitxml $(RECORD)/$(1).xml)
 
 test: setup .venv-peers/.ready ## the default test suite, both environments

@@ -6,8 +6,8 @@ a package lost more than `TOLERANCE` points against `tests/coverage.json`, or wh
 longer than `too_slow_s` and names no invariant that only it holds. `--accept` stores the figures.
 
 Coverage is slipcover's: on Python 3.11 the tracer of `coverage` took 33 % more CPU time where
-slipcover took 2 % (the tests of losses, rollouts, the loop and the Tinker server). Short tests of
-much code, as the service's are, pay more: 4 % (the tests of statistics and scheduling).
+slipcover took 2 % (the tests of losses, rollouts, the loop and the Tinker server). Tests with hot
+loops pay more (statistics: `tests/conftest.py`), and each process parses every module at its end.
 """
 
 from __future__ import annotations

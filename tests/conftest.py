@@ -9,6 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+if "SLIPCOVER_ENABLED" in os.environ and "PYTEST_XDIST_WORKER" in os.environ:
+    import slipcover.pytest_plugin
+
+    # It takes its probes out of code once one was hit so often, and looks through all modules to do
+    # so. The option for it, 50 where it is absent, does not reach xdist's workers.
+    slipcover.pytest_plugin._slipcover_instance.d_miss_threshold = 30_000
+
 HAS_DATABASES = importlib.util.find_spec("psycopg") is not None
 pytest_plugins = ["tests.fixtures.servers", "tests.fixtures.migrated"] if HAS_DATABASES else []
 
@@ -51,7 +58,8 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
     """Collect no garbage while slipcover parses the modules that no test imported."""
-    gc.disable()
+    if "SLIPCOVER_ENABLED" in os.environ:
+        gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.conformance.machine import living_descendants
 
 # It is made ready before it becomes idle, and has little memory to give back at its end: beside
-# other work an idle process gets a hundredth of a core.
+# other work an idle process gets next to nothing of a core.
 IDLE = (
     "import os, sys, time; memory = bytearray(20_000_000);"
     "os.sched_setaffinity(0, {int(sys.argv[1])});"

@@ -349,7 +349,7 @@ def test_under_adapters_frozen_weights_have_no_gradient_to_count() -> None:
 
 
 def test_another_rank_object_starts_no_thread() -> None:
-    """A gloo group's threads wake up all the time, and torch ends them with the process."""
+    """A gloo group's threads wake up all the time until somebody destroys it."""
     LearnerRank(tiny_model())
     num_threads = len(list(Path("/proc/self/task").iterdir()))
     LearnerRank(tiny_model())

@@ -32,7 +32,7 @@ from trainer.learners.recurrent.delta_net import DECAY, decays
 
 _T = TypeVar("_T")
 _WRITERS: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
-"""The one group of a world's writers: torch ends no group before the process."""
+"""By the world, with which it ends."""
 _WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.", f"{DECAY}.")
 
 
@@ -137,9 +137,9 @@ def _join(world: RankGroup, device: torch.device) -> None:
 
 
 def _writers() -> dist.ProcessGroup:
-    """Return this process's group of writers, made once: torch keeps every group to its own end.
+    """Return this process's group of writers, made once in a world.
 
-    And a thread of each gloo group wakes up a hundred times a second.
+    A gloo group's thread wakes up a hundred times a second until the group is destroyed.
     """
     world = dist.group.WORLD
     assert world is not None

@@ -82,7 +82,7 @@ def test_a_command_of_the_service_imports_neither_servers_nor_other_commands() -
 
 
 def test_no_garbage_is_collected_while_a_command_is_imported() -> None:
-    """Collections took a seventh of the time that each command started in."""
+    """Collections took a fifth of the CPU time of a command's start."""
     script = (
         "import gc; starts = []; gc.callbacks.append(lambda phase, info: starts.append(phase));"
         "from hillclimb.cli.commands import main; main.get_command(None, 'submit');"
