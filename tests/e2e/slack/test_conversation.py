@@ -179,6 +179,7 @@ def plan_and_confirm(service: SlackService, anna: Member, client: httpx.Client) 
     assert buttons(planned) == {}
     assert sorted(names(client)) == ["base"]
     plan = anna.say("run base name=first schedule.total_steps=40")
+    service.until(lambda: num_waiting(service) == 0)
     slack.failures.append(Failure(hang=True, is_lost=True))
     before, calls = len(slack.whispers), slack.calls
     anna.press_twice("plan.confirm", buttons(plan)["plan.confirm"], ts="1.1")
@@ -219,6 +220,7 @@ def fork(service: SlackService, anna: Member, client: httpx.Client, *, ts: str) 
     service.until(lambda: len(slack.views) == 1)
     wrong = anna.fill_in({"changes": "optimizer.lr", "step": "ten", "name": ""})
     assert set(wrong["payload"]["errors"]) == {"changes", "step"}
+    service.until(lambda: num_waiting(service) == 0)
     service.kill_bot()
     values = {"changes": "optimizer.lr=1e-5", "step": "10", "name": "second"}
     with ThreadPoolExecutor(1) as pool:
@@ -271,10 +273,15 @@ def rent(service: SlackService, run_id: str, *, usd: float) -> None:
 
 
 def cancel(service: SlackService, anna: Member, run_id: str, trainer: Story, *, ts: str) -> None:
-    """Cancel by a double click; a bot is killed at once after it acknowledged."""
+    """Cancel by a double click; a bot is killed that has acknowledged it and cannot act yet.
+
+    Left alone, it may have replied before it is killed; then the next bot replies again.
+    """
     slack = service.slack
-    anna.press_twice("run.cancel", buttons(slack.shown[ts])["run.cancel"], ts=ts)
-    service.kill_bot()
+    with service.database.transaction() as session:
+        store.lock_run(session, run_id)
+        anna.press_twice("run.cancel", buttons(slack.shown[ts])["run.cancel"], ts=ts)
+        service.kill_bot()
     service.start_bot()
     service.until(lambda: replies(slack, ts)[-1] == "*first* is cancelling (<@U0ANNA>).")
     trainer.finish(run_id, 10, ReasonCode.CANCELLED_BY_USER)
