@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import time
+from multiprocessing.synchronize import Event
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess
@@ -40,8 +41,12 @@ class ApiServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._made_by = os.getpid()
-        self.one_has_started = multiprocessing.get_context("spawn").Event()
-        """Set once any process with this server accepts connections."""
+        self.one_has_started: Event | None = None
+        """Of several processes with this server: set once any of them accepts connections.
+
+        Its semaphores have names in /dev/shm, which a process that a signal ends leaves there; the
+        parent of several outlives its signals.
+        """
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve; exits with `STARTUP_FAILURE` if the application does not start."""
@@ -52,7 +57,7 @@ class ApiServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application and accept connections."""
         await super().startup(sockets)
-        if self.started:
+        if self.started and self.one_has_started is not None:
             self.one_has_started.set()
 
     async def on_tick(self, counter: int) -> bool:
@@ -70,8 +75,9 @@ class ApiProcesses(Multiprocess):
         server: ApiServer,
         sockets: list[socket.socket],
     ) -> None:
+        self._one_has_started = multiprocessing.get_context("spawn").Event()
+        server.one_has_started = self._one_has_started
         super().__init__(config, server.run, sockets)
-        self._one_has_started = server.one_has_started
         self.exit_code = 0
         self._started_at = [time.monotonic()] * config.workers
         self._pause_s = [FIRST_PAUSE_S] * config.workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -315,6 +317,29 @@ def test_no_process_outlives_the_parent_and_the_address_is_free_at_once(
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", doomed.port))
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_service_that_is_stopped_leaves_no_semaphore_behind(
+    url: str, redis_url: str, tmp_path: Path, num_processes: int
+) -> None:
+    """Also where its group is killed as soon as it has ended, as the stack's supervisor does."""
+    more = {"HILLCLIMB_API_PROCESSES": str(num_processes)}
+    with two_processes(url, redis_url, tmp_path, **more) as stopped:
+        assert wait_until(stopped.is_ready, deadline_s=60.0), stopped.log.read_text()
+        semaphores = semaphores_of(stopped.parent.pid)
+        assert bool(semaphores) == (num_processes > 1)
+        stopped.parent.terminate()
+        stopped.parent.wait(30)
+        with suppress(ProcessLookupError):
+            os.killpg(stopped.parent.pid, signal.SIGKILL)
+    assert semaphores.isdisjoint(each.inode() for each in os.scandir("/dev/shm"))
+
+
+def semaphores_of(pid: int) -> set[int]:
+    """Return the inodes in /dev/shm of the semaphores that a process has mapped."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    return {int(each[4]) for each in lines if each[5:] and each[5].startswith("/dev/shm/sem.")}
 
 
 def test_an_application_that_cannot_start_ends_the_parent_with_its_reason(

@@ -42,6 +42,12 @@ class TwoProcesses:
         children = psutil.Process(self.parent.pid).children()
         return sorted(each.pid for each in children if _serves(each))
 
+    def is_ready(self) -> bool:
+        """Whether a process serves."""
+        with suppress(httpx.TransportError):
+            return self.browser().get("/v1/health/ready").is_success
+        return False
+
     def client(self, pid: int, key: str = KEY) -> httpx.Client:
         """Return a client whose connection this process has accepted."""
         deadline = time.monotonic() + START_S
