@@ -16,6 +16,7 @@ from hillclimb.stack.state.records import ServiceRecord, ServiceState, StackReco
 from hillclimb.stack.supervisor.supervisor import Supervisor
 from hillclimb.stack.supervisor.sweep import sweep
 from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.ports import reserve
 from hillclimb.stack.system.processes import Identity, identify, stop_process
 
 # Servers, migration and the rest start one after another, each with a deadline of its own.
@@ -45,7 +46,9 @@ def up(options: StackOptions, *, say: Say) -> int:
                 "wait until `make setup` has created it"
             )
         supervisor = Supervisor(specs=services(plan), directory=state, say=say, ports=plan.ports)
-        return supervisor.run()
+        # Otherwise another stack could take a port before its server starts, or while it restarts.
+        with reserve(plan.all_ports):
+            return supervisor.run()
 
 
 def up_detached(

@@ -10,7 +10,7 @@ from hillclimb.process.network.addresses import OWN_MACHINE, PRIVATE_HOSTS
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import PREFERRED_API_PORT, StackOptions
 from hillclimb.stack.servers.postgres import PostgresServer
-from hillclimb.stack.servers.sky import SkyServer, client_environment, find_sky_port
+from hillclimb.stack.servers.sky import SkyServer, client_environment, find_sky_port, queue_port
 from hillclimb.stack.servers.valkey import ValkeyServer
 from hillclimb.stack.state.credentials import Credentials, ensure_credentials
 from hillclimb.stack.state.directory import StateDirectory
@@ -94,6 +94,12 @@ class StackPlan:
     def api_port(self) -> int:
         """The API's port on 127.0.0.1."""
         return self.ports["api"]
+
+    @property
+    def all_ports(self) -> tuple[int, ...]:
+        """Every port on 127.0.0.1 that a server of this stack listens on."""
+        queue = () if self.sky is None else (queue_port(self.sky.port),)
+        return (*self.ports.values(), *queue)
 
 
 def make_plan(options: StackOptions) -> StackPlan:
@@ -186,13 +192,13 @@ def choose_ports(options: StackOptions, record: StackRecord) -> dict[str, int]:
         requested["sky-api"] = options.sky_port
     chosen: dict[str, int] = {}
     for name, port in requested.items():
-        reserved = {*chosen.values(), *filter(None, requested.values())}
-        chosen[name] = _choose(name, port, record, reserved=reserved)
+        others = {*chosen.values(), *filter(None, requested.values())}
+        chosen[name] = _choose(name, port, record, excluded=others)
     return chosen
 
 
 def _choose(
-    name: str, requested: int | None, record: StackRecord, *, reserved: Collection[int]
+    name: str, requested: int | None, record: StackRecord, *, excluded: Collection[int]
 ) -> int:
     remembered = record.ports.get(name)
     process = record.services[name].process if name in record.services else None
@@ -208,9 +214,9 @@ def _choose(
     if name != "api" and remembered not in CHOSEN:
         remembered = None  # of an earlier version: the kernel may give it to anybody
     if name == "sky-api":
-        return find_sky_port(preferred=remembered, reserved=reserved)
+        return find_sky_port(preferred=remembered, excluded=excluded)
     usual = PREFERRED_API_PORT if name == "api" and requested is None else None
-    return find_free(preferred=remembered or usual, reserved=reserved)
+    return find_free(preferred=remembered or usual, excluded=excluded)
 
 
 def _service_environment(

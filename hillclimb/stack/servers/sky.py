@@ -113,9 +113,9 @@ def queue_port(port: int) -> int:
     return 50_000 + moved % 10_000
 
 
-def find_sky_port(*, preferred: int | None = None, reserved: Collection[int] = ()) -> int:
+def find_sky_port(*, preferred: int | None = None, excluded: Collection[int] = ()) -> int:
     """Return a free loopback port whose queue port is free too: `preferred` if possible."""
-    port = find_free(preferred=preferred, reserved=reserved)
-    while port == _USUAL_PORT or not is_free(queue_port(port)) or queue_port(port) in reserved:
-        port = find_free(reserved={*reserved, port})
+    port = find_free(preferred=preferred, excluded=excluded)
+    while port == _USUAL_PORT or not is_free(queue_port(port)) or queue_port(port) in excluded:
+        port = find_free(excluded={*excluded, port})
     return port

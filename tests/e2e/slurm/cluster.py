@@ -150,7 +150,7 @@ def local_slurm() -> Iterator[LocalSlurm]:
     """A Slurm of our own, up; everything of it is gone after the block."""
     taken: list[int] = []
     for _ in range(4):
-        taken.append(find_free(reserved=taken))
+        taken.append(find_free(excluded=taken))
     # Short: names of sockets may have 107 characters. Open: the account has to get in.
     directory = Path(tempfile.mkdtemp(prefix="hc-slurm-", dir="/tmp"))
     directory.chmod(0o755)
