@@ -163,7 +163,8 @@ def _beat(plan: StackPlan) -> ServiceSpec:
         command=_python("-m", "celery", "-A", "worker.app", "beat", *options),
         cwd=CODE_ROOT,
         environment={**plan.environment, **clouds},
-        needs=("valkey", "migrate"),
+        # Most of its tasks are the worker's, and a start leaves the processors to worker and API.
+        needs=("valkey", "migrate", "worker"),
         ready=log_says(r"beat: Starting\.\.\."),
     )
 
