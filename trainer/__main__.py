@@ -10,9 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hillclimb.blobs.base import StoreError
 from hillclimb.process.lazy_imports import gc_paused_import
-from trainer.jobs.process import EXIT_FAILED, EXIT_HUNG, ProcessOptions, run_attempt
+
+with gc_paused_import():
+    from hillclimb.blobs.base import StoreError
+    from trainer.jobs.process import EXIT_FAILED, EXIT_HUNG, ProcessOptions, run_attempt
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

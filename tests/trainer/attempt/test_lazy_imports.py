@@ -45,6 +45,12 @@ def test_a_process_of_the_trainer_imports_neither_transformers_nor_vllm() -> Non
     assert found.isdisjoint(HEAVY)
 
 
+def test_a_learner_without_adapters_does_without_peft() -> None:
+    found = modules_of("import sys, trainer.learners.rank; print(*sys.modules)")
+    assert "trainer.learners.model.policy" in found
+    assert "peft" not in found
+
+
 def test_a_rollout_worker_does_without_torch(tmp_path: Path) -> None:
     """Torch would more than double the memory of a process that computes nothing."""
     model = write_tiny_model(tmp_path / "model")

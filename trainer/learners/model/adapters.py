@@ -1,6 +1,7 @@
 """LoRA: the adapters of a policy, their files, and the merged weights.
 
-The only file that names peft. Source: Hu et al. 2021 (arXiv:2106.09685).
+The only file that imports peft; runs without adapters do not import this one.
+Source: Hu et al. 2021 (arXiv:2106.09685).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Protocol
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from peft.tuners.lora import LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 
@@ -102,20 +102,6 @@ def adapters_off(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer._disable_adapters = False  # noqa: SLF001
-
-
-def adapted_weight(layer: torch.nn.Module) -> torch.Tensor:
-    """Return a linear layer's weight with its adapter, if it has one that is not disabled.
-
-    For a layer whose weight is used without a call of it. With an adapter it is a new tensor of the
-    weight's size, through which gradients reach the factors.
-    """
-    weight: torch.Tensor = layer.weight  # type: ignore[assignment]
-    if not isinstance(layer, LoraLayer) or layer.disable_adapters:
-        return weight
-    first, second = (each[_ADAPTER].weight for each in (layer.lora_A, layer.lora_B))
-    delta: torch.Tensor = layer.scaling[_ADAPTER] * second @ first
-    return weight + delta
 
 
 def merged(tensors: Mapping[str, torch.Tensor], spec: AdapterShape) -> dict[str, torch.Tensor]:

@@ -17,11 +17,10 @@ from trainer.errors import SpecError
 from trainer.inputs.model.families.family import CausalLM, CausalLMConfig
 from trainer.inputs.model.families.registry import check_supported, experts_of, family_of
 from trainer.learners.context.group import ContextGroup, OwnActions
-from trainer.learners.model.adapters import adapted_weight
 from trainer.learners.model.attention import NAME as PREFIX_GROUP_ATTENTION
 from trainer.learners.model.experts import ExpertRouters
 from trainer.learners.model.kernels.varlen import Kernel, VarlenLayout, has_varlen
-from trainer.learners.model.scoring import token_logprobs
+from trainer.learners.model.scoring import adapted_weight, token_logprobs
 from trainer.learners.packing.packing import MicroBatch
 from trainer.learners.recurrent.delta_net import prepare
 from trainer.learners.recurrent.layout import RecurrentLayout

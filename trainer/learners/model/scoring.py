@@ -34,6 +34,23 @@ def token_logprobs(
     return scored
 
 
+def adapted_weight(layer: torch.nn.Module) -> torch.Tensor:
+    """Return a linear layer's weight with its adapter, if it has one that is not disabled.
+
+    For a layer whose weight is used without a call of it. With an adapter it is a new tensor of the
+    weight's size, through which gradients reach the factors.
+    """
+    weight: torch.Tensor = layer.weight  # type: ignore[assignment]
+    # By its attributes: its class is peft's, which only runs that train adapters import.
+    if not hasattr(layer, "lora_A") or layer.disable_adapters:
+        return weight
+    lora: Any = layer
+    (name,) = lora.active_adapters
+    first, second = (each[name].weight for each in (lora.lora_A, lora.lora_B))
+    delta: torch.Tensor = lora.scaling[name] * second @ first
+    return weight + delta
+
+
 class _TokenLogprobs(torch.autograd.Function):
     """Keeps hidden states and one log-sum-exp per token for the backward pass."""
 
