@@ -8,6 +8,7 @@ import signal
 import threading
 from multiprocessing.process import BaseProcess
 
+from tqdm import tqdm
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.models.registry import ModelRegistry
 
@@ -24,8 +25,9 @@ _TEXT_HALVES = {
 def register() -> None:
     """Register our weight transfer, and make vLLM's processes exit with the one that started them.
 
-    And, where the model is one, the text models of checkpoints of text and images. vLLM calls it
-    more than once in a process, and in the trainer's own, which has no such parent.
+    And, where the model is one, the text models of checkpoints of text and images. Progress bars
+    get a lock that leaves no file. vLLM calls it more than once in a process, and in the trainer's
+    own, which has no such parent.
     """
     if os.environ.get(TEXT_HALF):
         import_image_processor()
@@ -33,6 +35,8 @@ def register() -> None:
             ModelRegistry.register_model(architecture, own)
     if FILE_TRANSFER in WeightTransferEngineFactory._registry:  # noqa: SLF001 - no public way to look it up
         return
+    # tqdm's own lock is a named semaphore, whose file a process leaves behind that is killed.
+    tqdm.set_lock(threading.RLock())
     WeightTransferEngineFactory.register_engine(FILE_TRANSFER, _MODULE, "FileTransfer")
     WeightTransferEngineFactory.register_engine(CHUNK_TRANSFER, _MODULE, "ChunkTransfer")
     parent = multiprocessing.parent_process()

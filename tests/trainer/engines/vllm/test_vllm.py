@@ -100,6 +100,16 @@ async def test_the_policy_of_a_checkpoint_is_what_vllm_serves_from_its_start(pai
         await canary_gap(pair.engine, shipped, tokens)  # type: ignore[arg-type]
 
 
+async def test_vllm_has_no_semaphore_whose_file_would_stay(pair: Pair) -> None:
+    """Its process is killed with the trainer, and nobody would remove the file."""
+    assert not pair.engine.is_dead  # type: ignore[attr-defined]
+    children = psutil.Process().children(recursive=True)
+    cores = [process for process in children if "EngineCore" in process.name()]
+    assert cores
+    mapped = {file.path for core in cores for file in core.memory_maps()}
+    assert [path for path in mapped if path.startswith("/dev/shm/sem.")] == []
+
+
 async def test_logprobs_over_several_turns_are_the_learners(pair: Pair) -> None:
     ids = prompt(1)
     for turn in range(4):
