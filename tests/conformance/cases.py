@@ -127,7 +127,7 @@ def cancelled_while_provisioning(backend: BackendUnderTest) -> None:
 def cancelled_while_starting(backend: BackendUnderTest) -> None:
     """A trainer that has not said anything yet leaves too."""
     service = backend.service
-    run_id = service.submit(spec_for(backend, "cancel starting"))
+    run_id = service.submit(spec_for(backend, "cancel starting", schedule=long_schedule()))
     with halted(service.trainer(run_id, 1).pid):
         service.until_status(run_id, "starting")
         service.ask(run_id, "cancel")
