@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from hillclimb.stack.errors import ServiceFailed, StackError, StackRunning
+from hillclimb.stack.errors import PortConflict, ServiceFailed, StackError, StackRunning
 from hillclimb.stack.options import CODE_ROOT, StackOptions
-from hillclimb.stack.plan import make_plan
+from hillclimb.stack.plan import StackPlan, make_plan
 from hillclimb.stack.services import services
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.state.records import ServiceRecord, ServiceState, StackRecord
@@ -38,17 +39,25 @@ def up(options: StackOptions, *, say: Say) -> int:
     """
     state = StateDirectory(options.state_dir)
     state.create()
-    with state.hold():
-        plan = make_plan(options)
+    with state.hold(), ExitStack() as sockets:
+        plan = _plan_and_reserve(options, sockets)
         if not options.find_trainer_python().exists():
             say(
                 f"warning: no trainer interpreter at {options.find_trainer_python()}; runs will "
                 "wait until `make setup` has created it"
             )
         supervisor = Supervisor(specs=services(plan), directory=state, say=say, ports=plan.ports)
-        # Otherwise another stack could take a port before its server starts, or while it restarts.
-        with reserve(plan.all_ports):
-            return supervisor.run()
+        return supervisor.run()
+
+
+def _plan_and_reserve(options: StackOptions, sockets: ExitStack) -> StackPlan:
+    """Plan a start whose ports no other stack takes before their servers start, or restart."""
+    while True:
+        plan = make_plan(options)
+        # A stack that starts at once may have chosen the same one, which is then not free any more.
+        with suppress(PortConflict):
+            sockets.enter_context(reserve(plan.all_ports))
+            return plan
 
 
 def up_detached(

@@ -2,6 +2,7 @@
 
 StackError
 ├── StackRunning      another supervisor has locked this state directory
+├── PortConflict      another stack reserved a port between its choice and ours
 ├── StateUnusable     the state directory cannot be read or made
 ├── ServiceFailed     a service did not start, or a one-shot step failed
 └── BinaryMissing     a wheel's executable is not installed
@@ -14,6 +15,10 @@ class StackError(Exception):
 
 class StackRunning(StackError):
     """Another supervisor is already running on this state directory."""
+
+
+class PortConflict(StackError):
+    """Another stack has reserved a port that was free when it was chosen."""
 
 
 class StateUnusable(StackError):

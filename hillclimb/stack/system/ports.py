@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from hillclimb.stack.errors import StackError
+from hillclimb.stack.errors import PortConflict, StackError
 
 LOOPBACK = "127.0.0.1"
 
@@ -52,15 +52,13 @@ def reserve(ports: Iterable[int]) -> Iterator[None]:
 
     Their own servers can bind them all the while, as often as they start. Other stacks see a name;
     the kernel sees a socket that is bound and does not listen, which lets a server listen beside it
-    (not on macOS; and a server that was adopted has the port already). Raises StackError if another
-    stack reserved one of them since it was found free.
+    (not on macOS; and a server that was adopted has the port already). Raises PortConflict if
+    another stack reserved one of them since it was found free.
     """
     with ExitStack() as sockets:
         for port in ports:
             if not _take_name(sockets.enter_context(socket.socket(socket.AF_UNIX)), port):
-                raise StackError(
-                    f"Another stack took port {port} at the same moment; start this one again."
-                )
+                raise PortConflict(f"Another stack has reserved port {port}; choose another one.")
             holder = sockets.enter_context(socket.socket())
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hillclimb.stack import control
 from hillclimb.stack.control import _await_ready, up
 from hillclimb.stack.errors import ServiceFailed, StackError
 from hillclimb.stack.options import StackOptions
-from hillclimb.stack.plan import make_plan
+from hillclimb.stack.plan import StackPlan, make_plan
 from hillclimb.stack.servers.sky import find_sky_port, queue_port
 from hillclimb.stack.state.directory import StateDirectory
 from hillclimb.stack.state.records import ServiceRecord, ServiceState, StackRecord
@@ -89,7 +91,7 @@ def test_a_stack_that_runs_keeps_its_ports_for_its_servers(
     assert all(is_free(port) for port in few)
 
 
-def test_stacks_that_start_at_once_have_no_port_in_common(tmp_path: Path) -> None:
+def test_a_stack_takes_no_port_of_one_that_starts(tmp_path: Path) -> None:
     """Both would have the API's usual port."""
     first, second = (StackOptions(state_dir=tmp_path.resolve() / name) for name in "ab")
     plan = make_plan(first)
@@ -97,11 +99,26 @@ def test_stacks_that_start_at_once_have_no_port_in_common(tmp_path: Path) -> Non
         assert set(plan.all_ports).isdisjoint(make_plan(second).all_ports)
         with pytest.raises(StackError, match=f"Port {plan.api_port} for api is in use"):
             make_plan(replace(second, api_port=plan.api_port))
-        with (
-            pytest.raises(StackError, match=f"took port {plan.api_port} at the same moment"),
-            reserve([plan.api_port]),
-        ):
-            pass
+
+
+def test_a_stack_chooses_anew_where_another_one_was_quicker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[int] = []
+    started: list[dict[str, int]] = []
+    with ExitStack() as other:
+
+        def plan_and_lose(options: StackOptions) -> StackPlan:
+            plan = make_plan(options)
+            if not lost:
+                lost.append(plan.api_port)
+                other.enter_context(reserve(lost))
+            return plan
+
+        monkeypatch.setattr(control, "make_plan", plan_and_lose)
+        monkeypatch.setattr(Supervisor, "run", lambda self: started.append(self.ports) or 0)
+        assert up(StackOptions(state_dir=tmp_path.resolve() / "state"), say=lambda _: None) == 0
+    assert lost[0] not in started[0].values()
 
 
 def serve_one(port: int) -> None:
