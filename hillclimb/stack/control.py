@@ -25,6 +25,9 @@ UP_DEADLINE_S = 600.0
 # On top of the services' own deadlines: kills, the sweep, a busy machine.
 DOWN_SLACK_S = 60.0
 
+PLANS = 5
+"""Of one start, while other stacks that start at once take its ports."""
+
 STARTED: tuple[ServiceState, ...] = ("ready", "done")
 """States in which a start waits for a service no longer."""
 
@@ -51,13 +54,19 @@ def up(options: StackOptions, *, say: Say) -> int:
 
 
 def _plan_and_reserve(options: StackOptions, sockets: ExitStack) -> StackPlan:
-    """Plan a start whose ports no other stack takes before their servers start, or restart."""
-    while True:
+    """Plan a start whose ports no other stack takes before their servers start, or restart.
+
+    A stack that starts at once may have chosen the same ones: they are not free for the next plan.
+    Raises PortConflict when every plan had such a port.
+    """
+    for _ in range(PLANS - 1):
         plan = make_plan(options)
-        # A stack that starts at once may have chosen the same one, which is then not free any more.
         with suppress(PortConflict):
             sockets.enter_context(reserve(plan.all_ports))
             return plan
+    plan = make_plan(options)
+    sockets.enter_context(reserve(plan.all_ports))
+    return plan
 
 
 def up_detached(

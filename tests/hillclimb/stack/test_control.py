@@ -13,7 +13,7 @@ import pytest
 
 from hillclimb.stack import control
 from hillclimb.stack.control import _await_ready, up
-from hillclimb.stack.errors import ServiceFailed, StackError
+from hillclimb.stack.errors import PortConflict, ServiceFailed, StackError
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.plan import StackPlan, make_plan
 from hillclimb.stack.servers.sky import find_sky_port, queue_port
@@ -119,6 +119,15 @@ def test_a_stack_chooses_anew_where_another_one_was_quicker(
         monkeypatch.setattr(Supervisor, "run", lambda self: started.append(self.ports) or 0)
         assert up(StackOptions(state_dir=tmp_path.resolve() / "state"), say=lambda _: None) == 0
     assert lost[0] not in started[0].values()
+
+
+def test_a_stack_whose_port_stays_another_ones_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(StackOptions(state_dir=tmp_path.resolve() / "state"))
+    monkeypatch.setattr(control, "make_plan", lambda _: plan)
+    with reserve([plan.api_port]), pytest.raises(PortConflict, match=f" port {plan.api_port};"):
+        up(plan.options, say=lambda _: None)
 
 
 def serve_one(port: int) -> None:
